@@ -28,8 +28,8 @@ def command(python: str, captured: str | None, form: str) -> None:
     from envbuilder.cli.output import finish
     from envbuilder.errors import InputError, Problem
     from envbuilder.reproduce.faults import as_text, diagnose_captured
-    from envbuilder.reproduce.job import read_report
     from envbuilder.reproduce.report.captured import parse
+    from envbuilder.reproduce.transcript import read_report
 
     words = words_of(python)
     text = read_report(captured) if captured else capture(python)

@@ -1,16 +1,30 @@
-"""What each finding code means as the cause of a complaint (causes.yaml), and the order of causes."""
+"""Possible causes of a complaint: what each finding code means (causes.yaml), their order, and forecasts.
+
+Forecasts come from versions, other builds, images with known defects, and pauses; lines of the log may disprove them.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib import resources
 from typing import Literal, get_args
 
 import msgspec
 
-from envbuilder.finding import SEVERITY_RANK, Code, Finding, Severity
-from envbuilder.reproduce.question import is_since
-from envbuilder.reproduce.report.reported import Complaint, Reported
+from envbuilder import versions
+from envbuilder.catalog.rows import TensorflowRelease
+from envbuilder.compat.check import findings_of
+from envbuilder.compat.findings import finding
+from envbuilder.finding import SEVERITY_RANK, Code, Finding, Severity, written
+from envbuilder.reproduce.grammar import GRAMMAR, old_release
+from envbuilder.reproduce.messages.catalog import MessageMatch, get, marked
+from envbuilder.reproduce.question import Case, gpus_of, is_since
+from envbuilder.reproduce.report.reported import Complaint, Pause, Reported
+from envbuilder.reproduce.terms import library_name, opens
+from envbuilder.versions import key, names_line, same_major
 from envbuilder.workspace import packaged_yaml
 
 FixTarget = Literal["versions", "installation", "host", "build", "program", "unknown"]
@@ -96,3 +110,289 @@ def _key(finding: Finding, proved: frozenset[Code]) -> tuple[bool, bool, float, 
         rank = -1  # it runs slowly: compilation at each start explains that
     remark = finding.severity is Severity.INFO
     return remark, code is Code.UNKNOWN, rank, SEVERITY_RANK[finding.severity], finding.subject, finding.message
+
+
+NOT_SERVED = frozenset({"ppc64le", "i686", "armv7l"})
+"""Processors without a wheel on the package index."""
+
+
+def forecast(case: Case) -> tuple[Finding, ...]:
+    """Apply the rules; keep findings that fit the report's system, concern stated values, and agree with its log."""
+    reported = case.reported
+    if reported.platform == "macos" or reported.arch in NOT_SERVED:
+        return ()
+    if case.question is None:
+        return tuple(_by_toolkit(case))
+    found = findings_of(case.question, case.catalog)
+    if reported.platform == "windows":
+        found = tuple(_for_windows(row, reported) for row in found if cause_of(row.code).windows)
+    kept = (
+        *_before_catalogue(case),
+        *(row for row in found if _is_stated(row, reported) and not _is_disproved(row, case)),
+    )
+    return kept if any(map(is_cause, kept)) else (*kept, *_by_toolkit(case))
+
+
+def _is_stated(row: Finding, reported: Reported) -> bool:
+    """Return True if a finding concerns a stated value rather than one that envbuilder chose."""
+    match cause_of(row.code).states:
+        case "cudnn":
+            return reported.cudnn is not None or any("cudnn" in name for name in reported.packages)
+        case "python":  # a TensorFlow that was started has a wheel, even if the version looks wrong
+            return reported.python is not None and not any(_INSTALLED.search(row.text) for row in reported.evidence)
+        case _:
+            return True
+
+
+_INSTALLED = re.compile(r"site-packages[/\\]tensorflow|dist-packages/tensorflow")
+
+
+def _is_disproved(row: Finding, case: Case) -> bool:
+    """Return True if the log went on past the step that this finding stops, or if nothing in the report is about it."""
+    cause, known = cause_of(row.code), [get(each.signature) for each in case.messages]
+    if cause.disproved is None or any(each.code is row.code for each in known):
+        return False
+    if cause.disproved == "loading" and marked("ran", case.messages):
+        return True
+    if cause.packages and not case.reported.packages.keys() & cause.packages:
+        return True  # holds only for unpinned installations made today
+    installing = any(each.layer == "install" for each in known)
+    if row.code is Code.PYTHON_UNSUPPORTED and not installing and (known or case.gpu):
+        return True  # a question about an unused GPU implies that TensorFlow was installed
+    texts = [*(each.text for each in case.reported.evidence), *(each.text for each in case.messages)]
+    return any(mark in text for text in texts for mark in GRAMMAR.went_on[cause.disproved])
+
+
+def _before_catalogue(case: Case) -> Iterator[Finding]:
+    """Compare CUDA and cuDNN with those of a release before the catalogue."""
+    cuda, old = case.reported.cuda, old_release(case.version)
+    if old is not None and cuda and not versions.is_prefix(versions.line(cuda), old.cuda):
+        named = {"release": case.version, "built": old.cuda, "cudnn": old.cudnn, "tag": old.tag, "cuda": cuda}
+        yield finding(Code.CUDA_MISMATCH, "before_catalogue", **named)
+    cudnn = case.reported.cudnn
+    if old is not None and cudnn and not same_major(cudnn, old.cudnn):
+        named = {"release": case.version, "built": old.cudnn, "cudnn": cudnn, "cuda": old.cuda}
+        yield finding(Code.CUDNN_MISMATCH, "before_catalogue", **named)
+
+
+def _by_toolkit(case: Case) -> Iterator[Finding]:
+    """Compare GPU and toolkit if the catalogue has no row for the release."""
+    reported, catalog = case.reported, case.catalog
+    stated = catalog.toolkit(reported.cuda) if reported.cuda and names_line(reported.cuda) else None
+    toolkit, old = stated, old_release(case.version)
+    cuda, last = (old.cuda, old.capability) if old else ("", "")
+    if toolkit is not None:
+        cuda, last = toolkit.version, toolkit.last_capability
+    rows = [row for row in (catalog.gpu(name) for name in gpus_of(reported)) if row is not None]
+    capabilities = [*(row.compute_capability for row in rows), *reported.compute_capabilities]
+    newest = max(capabilities, key=key, default=None)
+    if not last or newest is None or key(newest) <= key(last):
+        return
+    if not same_major(newest, last):  # machine code runs on later GPUs of the same major
+        yield finding(Code.GPU_UNSUPPORTED_BY_CUDA, "toolkit", newest=newest, cuda=cuda, last=last)
+
+
+def _for_windows(row: Finding, reported: Reported) -> Finding:
+    """Report it for DLLs; the rules name Linux files."""
+    if row.code is not Code.CUDA_MISMATCH or row.severity is not Severity.ERROR:
+        return row
+    named = {"release": reported.tensorflow, "cuda": reported.cuda}
+    return written(Code.CUDA_MISMATCH, "dll", row.sources, **named, requires=row.requires)
+
+
+_MENTIONED_CUDA = frozenset({"cudart", "cublas", "cublasLt", "cufft", "cusolver", "cusparse", "cudnn"})
+
+
+def other_builds(case: Case) -> tuple[Finding, ...]:
+    """Report a build that is not from the package index: the facts about wheels do not hold for it."""
+    origin, complaints = case.reported.origin, set(case.reported.complaints)
+    if origin is None:
+        return tuple(_never_opened(case))
+    if origin == "conda" and complaints and complaints <= {"import", "installing"}:
+        return ()  # conda's CUDA has no part in an import that fails
+    rows = (row.text for row in case.reported.evidence if (row.field, row.value) == ("origin", origin))
+    return (finding(Code.OTHER_BUILD, origin, found=next(rows, "")[:200]),)
+
+
+def _never_opened(case: Case) -> Iterator[Finding]:
+    """Find a library that the stated release never opens: another TensorFlow printed that log.
+
+    Nothing if the report names two versions: the other may have printed it.
+    """
+    release, contradictions = case.release, case.reported.contradictions
+    if release is None or not release.libraries or any(row.field == "tensorflow" for row in contradictions):
+        return
+    for row in case.messages:
+        library = row.values.get("library", "")
+        opened = _opened_instead(library, release)
+        if opened:
+            named = {"line": row.line, "library": library, "release": release.version, "opened": opened}
+            yield finding(Code.OTHER_BUILD, "never_opened", **named)
+            return
+
+
+def _opened_instead(library: str, release: TensorflowRelease) -> str:
+    """Return the library that the release opens instead of the logged one; '' if it may be this one."""
+    name = library_name(library)
+    if name not in _MENTIONED_CUDA or opens(release, library):
+        return ""
+    return next((own for own in release.libraries if own.startswith(f"lib{name}.so")), "")
+
+
+_BEFORE_AMPERE = (9, 10)
+"""CUDA majors without support for Ampere and later GPUs."""
+
+_AMPERE = "8.0"
+
+LARGE_CACHE = 2 << 30
+"""Kernel cache size in bytes that holds TensorFlow's compiled kernels, as users report (NVIDIA's limit is 4 GiB)."""
+
+_COMPILED = frozenset({Code.PTX_JIT, Code.GPU_UNSUPPORTED_BY_CUDA})
+"""Codes of kernels that are compiled at first use."""
+
+
+def slow_starts(case: Case, known: frozenset[Code]) -> Iterator[Finding]:
+    """Yield the causes of a slow start or a stall; ``known`` are the codes of the other causes."""
+    pauses = case.reported.pauses
+    start = next((pause for pause in pauses if any(mark in pause.after for mark in GRAMMAR.starting)), None)
+    explained = list(_starting(case, known, start)) if start is not None else []
+    yield from explained
+    yield from _cache(case, start, known)
+    yield from _waiting(case, known)
+    if pauses and not explained and not known & {*_COMPILED, Code.XLA_TOOLS_MISSING}:
+        yield finding(Code.SLOW_PHASE, "pause", **_about(pauses[0]))
+
+
+def _about(pause: Pause) -> dict[str, str | int]:
+    return {"seconds": f"{pause.seconds:.0f}", "line": pause.line, "after": pause.after[:200]}
+
+
+def _starting(case: Case, known: frozenset[Code], start: Pause) -> Iterator[Finding]:
+    reported = case.reported
+    if known & _COMPILED:
+        yield finding(Code.SLOW_PHASE, "compiled", **_about(start))
+    old = reported.cuda is not None and versions.major(reported.cuda) in _BEFORE_AMPERE
+    new = any(versions.at_least(text, _AMPERE) for text in reported.compute_capabilities)
+    told = {Code.PTX_JIT} if reported.tensorflow is None else _COMPILED
+    if old and new and not known & told:
+        capability = reported.compute_capabilities[0]
+        yield finding(Code.PTX_JIT, "start", capability=capability, cuda=reported.cuda, **_about(start))
+    if len(reported.gpus) > 1:
+        yield finding(Code.SLOW_PHASE, "several_gpus", count=len(reported.gpus))
+
+
+def _cache(case: Case, start: Pause | None, known: frozenset[Code]) -> Iterator[Finding]:
+    text = case.reported.environment.get("CUDA_CACHE_MAXSIZE", "")
+    disabled = case.reported.environment.get("CUDA_CACHE_DISABLE") == "1"
+    compiled = Code.PTX_JIT in known or (start is not None and Code.GPU_UNSUPPORTED_BY_CUDA in known)
+    large = text.isascii() and text.isdigit() and int(text) >= LARGE_CACHE
+    if compiled and (disabled or not large):
+        what = "the kernel cache is switched off" if disabled else f"CUDA_CACHE_MAXSIZE is {text or 'not set'}"
+        yield finding(Code.SLOW_PHASE, "cache", what=what)
+
+
+def _waiting(case: Case, known: frozenset[Code]) -> Iterator[Finding]:
+    """Explain waits for memory and for other GPUs."""
+    reported = case.reported
+    for row in case.messages if Code.GPU_MEMORY in known else ():
+        if row.signature == "memory_table" and int(row.values["used"]) > 0.8 * int(row.values["total"]):
+            yield finding(Code.GPU_MEMORY, "in_use", used=row.values["used"], total=row.values["total"])
+    if {"stuck", "several"} <= set(reported.complaints) and not known - {Code.OTHER_BUILD, Code.UNKNOWN}:
+        yield finding(Code.STALLS, "several_gpus")
+
+
+_DAY = re.compile(r"\b(20[12][0-9]-[01][0-9]-[0-3][0-9])[ T][0-2][0-9]:", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_SECONDS = re.compile(r"\b[EFIW]0000 00:00:(1[0-9]{9})\.", re.ASCII)
+"""Timestamp of messages before absl's log is open: seconds since 1970."""
+
+_MOVES = ("latest", "nightly", "devel")
+"""Tags that are moved to newer images."""
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    url: str
+    date: str
+    says: str
+
+
+class ImageDefect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One row of ``image_defects.yaml``; the file explains the fields."""
+
+    id: str
+    images: str
+    shows: tuple[str, ...]
+    since: str
+    code: Code
+    what: str
+    fix: str
+    sources: tuple[Source, ...]
+    until: str | None = None
+    library: str = ""
+
+
+@cache
+def image_defect_rows() -> tuple[ImageDefect, ...]:
+    return packaged_yaml(resources.files("envbuilder.reproduce") / "image_defects.yaml", tuple[ImageDefect, ...])
+
+
+def image_defects(case: Case) -> dict[Finding, tuple[str, ...]]:
+    """Find the known defects of the images that a report names, and the messages that each explains.
+
+    An error if a log message proves it. INFO if the tag moves and its image is unknown, or if no message proves it but
+    it explains the complaint. Nothing if the log was written at another time.
+    """
+    reported, symptoms = case.reported, case.messages
+    named = [value for row in symptoms for name, value in row.values.items() if name.startswith("image")]
+    images = dict.fromkeys([*named, *([reported.image] if reported.image else [])])
+    day = day_of(reported, symptoms) if images else None
+    found = {}
+    for row in image_defect_rows():
+        image = next((image for image in images if re.fullmatch(row.images, image)), None)
+        if image is None or (day and _moves(image) and not row.since <= day <= (row.until or day)):
+            continue  # fixed tags keep a defect, moving tags lose it with the fix
+        shown = next((each for each in symptoms if _shows(row, each, image)), None)
+        if shown is None and (symptoms or not reported.complaints or not explains(row.code, reported)):
+            continue
+        sure = shown is not None and (day is not None or not _moves(image) or row.until is None)
+        found[_of_image(row, image, shown, sure=sure)] = row.shows if sure else ()
+    return found
+
+
+def day_of(reported: Reported, symptoms: tuple[MessageMatch, ...]) -> str | None:
+    """Return the date of a report's first dated log line, or None."""
+    texts = [row.text for row in symptoms] + [row.text for row in reported.evidence]
+    texts += [text for row in reported.pauses for text in (row.before, row.after)]
+    days = [match[1] for text in texts for match in _DAY.finditer(text)]
+    stamps = [int(match[1]) for text in texts for match in _SECONDS.finditer(text)]
+    days += [(_EPOCH + timedelta(seconds=stamp)).date().isoformat() for stamp in stamps]
+    return min(days, default=None)
+
+
+def _moves(image: str) -> bool:
+    return image.rpartition(":")[2].startswith(_MOVES)
+
+
+def _shows(row: ImageDefect, symptom: MessageMatch, image: str) -> bool:
+    """Return True if a message belongs to this defect: same image, and same library if it names one."""
+    if symptom.signature not in row.shows or not symptom.exact:
+        return False
+    own = [value for name, value in symptom.values.items() if name.startswith("image")]
+    return (not own or image in own) and symptom.values.get("library", row.library) == row.library
+
+
+def _of_image(row: ImageDefect, image: str, shown: MessageMatch | None, *, sure: bool) -> Finding:
+    until = f" to {row.until}" if row.until else ""
+    known = f"known from {row.since}{until}" if row.until != row.since else f"known of {row.since}"
+    said = f"Line {shown.line} shows a known defect of {image}" if sure and shown else f"A defect of {image} is known"
+    whose = "" if sure or not _moves(image) else "; it is unknown whether this pull of the tag has it"
+    return Finding(
+        code=row.code,
+        severity=Severity.ERROR if sure else Severity.INFO,
+        subject=image,
+        message=f"{said}: {row.what} ({known}){whose}.",
+        found=image,
+        fix=row.fix,
+        sources=tuple(source.url for source in row.sources),
+    )

@@ -15,8 +15,19 @@ from envbuilder.compat.check import findings_of
 from envbuilder.compat.findings import finding
 from envbuilder.compat.unknown import elsewhere, side_by_side
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.reproduce.causes import FixTarget, as_remark, by_cause, cause_of, explains, is_cause
-from envbuilder.reproduce.forecast import NOT_SERVED, forecast, image_defects, other_builds, slow_starts
+from envbuilder.reproduce.causes import (
+    NOT_SERVED,
+    FixTarget,
+    as_remark,
+    by_cause,
+    cause_of,
+    explains,
+    forecast,
+    image_defects,
+    is_cause,
+    other_builds,
+    slow_starts,
+)
 from envbuilder.reproduce.grammar import GRAMMAR
 from envbuilder.reproduce.messages.catalog import Layer, LogMessage, MessageMatch, get, is_title, marked
 from envbuilder.reproduce.question import Case, is_since, release_of

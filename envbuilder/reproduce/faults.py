@@ -24,6 +24,7 @@ from envbuilder.reproduce.rebuild import REQUIREMENT
 from envbuilder.reproduce.report.captured import CaptureDocument
 from envbuilder.reproduce.report.read import read
 from envbuilder.reproduce.report.reported import Complaint
+from envbuilder.reproduce.templates import filled_template
 from envbuilder.reproduce.terms import missing_libraries
 
 _STUB = 34
@@ -279,14 +280,4 @@ def _works(document: CaptureDocument) -> Iterator[str]:
 
 
 def as_text(document: DiagnoseDocument) -> str:
-    lines = [f"works: {text}" for text in document.works]
-    for index, fault in enumerate(document.faults):
-        begin = "does not work" if index == 0 else "then"
-        lines += ["", f"{begin} ({fault.confidence}): {fault.code}  {fault.cause}"]
-        lines += [f"  log: {fault.quote}"] if fault.quote else []
-        lines += [f"  $ {fault.command}"] if fault.command else [f"  fix: {fault.fix}"]
-    if not document.computes and not document.faults:
-        lines += ["", "does not work: no GPU computes, and the cause is not known."]
-        lines += [*(f"  log: {line}" for line in document.captured.log[-3:])]
-        lines += ["  next: envbuilder validate --here --profile full"]
-    return "\n".join(lines)
+    return filled_template("diagnosis.txt", document=document).rstrip("\n")

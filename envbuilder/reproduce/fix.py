@@ -323,15 +323,10 @@ def _with_wheels(search: _Search) -> Near[Question] | None:
     if found is None or "install" not in {change.field for change in found.changes}:
         return None
     others = tuple(change for change in found.changes if change.field != "install")
-    if not all(_finishes(change) for change in others):
-        return None
+    for change in others:
+        if change.field != "tensorflow" or versions.numbers(change.old) != versions.numbers(change.new or "0"):
+            return None
     return found._replace(changes=(*others, Change("install", "CUDA of the system", None)))
-
-
-def _finishes(change: Change) -> bool:
-    """Return True if a change only leads from a pre-release to its release: same kernels, same libraries."""
-    both = change.field == "tensorflow" and change.new is not None
-    return both and versions.numbers(change.old) == versions.numbers(str(change.new))
 
 
 def _worked(search: _Search) -> _Way | None:

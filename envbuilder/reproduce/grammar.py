@@ -36,13 +36,18 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     parts: dict[str, str | tuple[str, ...]]
     fields: dict[str, str]
+    conversions: dict[str, tuple[str, str]]
+    gpu_spellings: tuple[tuple[str, str], ...]
+    cleaning: dict[str, tuple[tuple[str, str], ...]]
     labels: tuple[Label, ...]
     answers: dict[str, tuple[str, ...]]
     complaints: dict[str, tuple[str, ...]]
     translations: dict[str, str]
     mentions: dict[str, tuple[str, ...]]
     phrases: dict[str, tuple[str, ...]]
+    traces: dict[str, str]
     distributions: dict[str, tuple[str, ...]]
+    labelled_packages: tuple[str, ...]
     known_packages: tuple[str, ...]
     log_lines: dict[str, tuple[str, str]]
     before_catalogue: tuple[OldRelease, ...]
@@ -121,52 +126,36 @@ def _dotted(text: str) -> str:
     return ".".join(re.findall(r"[0-9]+", text))
 
 
-_SPELLINGS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
-    (expression("^(?:%MAKER%|Graphics Card)[ :-]+"), ""),
-    (r"geforce[ -]?", "GeForce "),
-    (r"\b(RTX|GTX|GT|MX)[ -]?(?=[0-9])", lambda found: found[1].upper() + " "),
-    (r"(?<=[0-9]) ?ti\b", " Ti"),
-    (r"(?<=[0-9i]) ?super\b", " SUPER"),
-    (r"\btesla[ -]", "Tesla "),
-    (r"\btitan\b", "TITAN"),
-    (r"\bquadro[ -]", "Quadro "),
-    (r" {2,}", " "),
-)
-
-
 @lru_cache(maxsize=4_096)
 def tidy_gpu(text: str) -> str:
     """Normalise a GPU name: ``nvidia rtx3090ti`` becomes ``RTX 3090 Ti``."""
     text = text.strip(" ,;|")
     text = text if text.endswith("...") else text.rstrip(".")
-    for found, replacement in _SPELLINGS:
-        text = re.sub(found, replacement, text, flags=re.IGNORECASE)
-    short = re.fullmatch(r"(?:[ahlvpktb][0-9]{1,3}[a-z]?)", text.strip())
-    return (text.upper() if short else text).strip()
+    for found, replacement in GRAMMAR.gpu_spellings:
+        text = pattern(found, any_case=True).sub(replacement, text)
+    return _UPPER.sub(lambda name: name[0].upper(), text.strip())
 
 
-CONVERSIONS: dict[str, tuple[str, Callable[[str], str]]] = {
-    "cudnn_number": ("cudnn", cudnn_of_number),
-    "cudnn_lines": ("cudnn", _dotted),
-    "cuda_soname": ("cuda", _cuda_of_soname),
-    "cuda_dll": ("cuda", _cuda_of_dll),
-    "python_digits": ("python", lambda text: f"{text[0]}.{text[1:]}"),
-    "python_parts": ("python", _dotted),
-    "built_cuda": ("built.cuda", str),
-    "built_cudnn": ("built.cudnn", str),
-    "built_dll": ("built.cuda", lambda text: f"{text[:-1]}.{text[-1]}"),
-    "capability": ("compute_capabilities", str),
-    "capability_parts": ("compute_capabilities", _dotted),
-    "numpy": ("packages.numpy", str),
-    "protobuf": ("packages.protobuf", str),
-    "keras": ("packages.keras", str),
-    "gpu": ("gpus", tidy_gpu),
-    "installer": ("install", str.lower),
-    "win": ("platform", lambda _: "windows"),
-    "mac": ("platform", lambda _: "macos"),
-    "lin": ("platform", lambda _: "linux"),
+_UPPER = re.compile(r"\A[ahlvpktb][0-9]{1,3}[a-z]?\Z|\b(?i:rtx|gtx|gt|mx)\b(?= [0-9])", re.ASCII)
+
+_WRITTEN: dict[str, Callable[[str], str]] = {
+    "as written": str,
+    "lower case": str.lower,
+    "dotted": _dotted,
+    "first digit": lambda text: f"{text[0]}.{text[1:]}",
+    "last digit": lambda text: f"{text[:-1]}.{text[-1]}",
+    "number": cudnn_of_number,
+    "soname": _cuda_of_soname,
+    "dll": _cuda_of_dll,
+    "gpu": tidy_gpu,
 }
-"""Expression groups that are not fields: the field, and its conversion."""
+
+
+def converted(group: str, text: str) -> tuple[str, str]:
+    """Return the field and the value of an expression's group."""
+    field, how = GRAMMAR.conversions.get(group, (group, "as written"))
+    return field, _WRITTEN[how](text) if how in _WRITTEN else how
+
 
 _BEFORE = re.compile(r"(?:\b([2-9]|1[0-6]) ?[x\u00d7*] {0,3}|\b(dual|two) )$", re.IGNORECASE)
 _AFTER = re.compile(r"^ ?[*x\u00d7] ?([2-9]|1[0-6])\b", re.IGNORECASE | re.ASCII)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -15,10 +16,10 @@ from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image.render import WITH_HOST
-from envbuilder.reproduce.causes import cause_of
+from envbuilder.reproduce.causes import NOT_SERVED, cause_of
 from envbuilder.reproduce.document import Recipe
-from envbuilder.reproduce.forecast import NOT_SERVED
 from envbuilder.reproduce.question import Case, is_version, pins_of
+from envbuilder.reproduce.templates import filled_template
 
 STAND_IN_GPU = "Tesla T4"
 """The GPU of a simulated host if the report names none: every TensorFlow since 1.15 has kernels for it."""
@@ -187,42 +188,19 @@ def requirement(text: str) -> str:
     return f"'{text}'"
 
 
-_ON_TOP = """\
-# Made by `envbuilder reproduce`: the report's deviations on top of a compatible environment.
-ARG BASE
-FROM ${BASE}
-USER root
-"""
-_INSTALLED = f"""\
-COPY tools.lock /run/tools.lock
-RUN {WITH_HOST}
-    python3 -m venv /run/tools && \\
-    /run/tools/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r /run/tools.lock && \\
-    /run/tools/bin/uv pip install --python /opt/venv/bin/python --no-deps --no-progress --no-cache %s && \\
-    rm -rf /run/tools /run/tools.lock
-"""
-_UNTOLD = "RUN rm /etc/ld.so.conf.d/cuda-wheels.conf && ldconfig\n"
-_PYTHON = """\
-    apt-get update && apt-get install -y --no-install-recommends python3 python3-pip && \\
-    python3 -m pip install --no-cache-dir --upgrade pip && \\
-"""
-
-
 def on_top(pins: tuple[str, ...], *, untold: bool = False) -> str:
     """Write the Dockerfile that installs deviations on an envbuilder image (build argument ``BASE``).
 
     ``untold`` removes the loader configuration for CUDA wheels.
     """
-    installed = _INSTALLED % " ".join(map(requirement, pins)) if pins else ""
-    return f"{_ON_TOP}{installed}{_UNTOLD if untold else ''}USER envbuilder\n"
+    return _dockerfile(pins, base="", untold=untold)
 
 
 def on_image(image: str, tensorflow: str, pins: tuple[str, ...], caps: tuple[str, ...]) -> str:
     """Write the Dockerfile that installs TensorFlow on a published image; '' keeps the image's own."""
-    wanted = " ".join(requirement(text) for text in (tensorflow, *pins, *caps) if text)
-    python = _PYTHON if tensorflow else ""
-    steps = f"RUN {WITH_HOST}\n{python}    python3 -m pip install --no-cache-dir {wanted}\n" if wanted else ""
-    return (
-        "# Made by `envbuilder reproduce`: the reported environment on an image with its CUDA.\n"
-        f"FROM {word(image)}\n{steps}"
-    )
+    return _dockerfile(filter(None, (tensorflow, *pins, *caps)), base=word(image), tensorflow=tensorflow)
+
+
+def _dockerfile(requirements: Iterable[str], **values: object) -> str:
+    wanted = " ".join(map(requirement, requirements))
+    return filled_template("Dockerfile", requirements=wanted, with_host=WITH_HOST, **values)

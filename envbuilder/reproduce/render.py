@@ -10,9 +10,9 @@ from envbuilder.reproduce.causes import cause_of
 from envbuilder.reproduce.document import POSTED, Nearest, ReproduceDocument
 from envbuilder.reproduce.messages.catalog import error_messages
 from envbuilder.reproduce.report.reported import Reported, ReportStatement
+from envbuilder.reproduce.templates import filled_template
 from envbuilder.support import terminal_text
 from envbuilder.support.tables import table
-from envbuilder.workspace import shipped
 
 _TITLES = {
     "tensorflow": "TensorFlow", "distribution": "package", "build": "build", "python": "Python", "cuda": "CUDA",
@@ -56,21 +56,8 @@ def as_markdown(document: ReproduceDocument) -> str:
 
 
 def _rendered(name: str, document: ReproduceDocument, **more: object) -> str:
-    import jinja2  # noqa: PLC0415 - 40 ms that JSON does not pay
-
-    templates = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(shipped("templates") / "reproduce"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        autoescape=False,  # noqa: S701 - not HTML; the filters make foreign text safe
-    )
-    templates.filters |= {
-        "short": _short, "word": _WORDS.get, "line": terminal_text.line, "code": terminal_text.code,
-        "markdown": terminal_text.markdown, "prose": _prose, "statement": _statement, "field": _field,
-    }  # fmt: skip
     fields = {field: getattr(document, field) for field in document.__struct_fields__}
-    return templates.get_template(f"{name}.j2").render(rows=rows(document.reported), **fields, **more).rstrip("\n")
+    return filled_template(name, _FILTERS, rows=rows(document.reported), **fields, **more).rstrip("\n")
 
 
 def _short(text: str) -> str:
@@ -135,3 +122,9 @@ def _block(language: str, lines: Iterable[str]) -> str:
     shown = [terminal_text.line(line) for line in lines]
     fence = "`" * max(3, *(len(run) + 1 for line in shown for run in re.findall(r"`+", line)), 0)
     return "\n".join([f"{fence}{language}", *shown, fence])
+
+
+_FILTERS = {
+    "short": _short, "word": _WORDS.get, "line": terminal_text.line, "code": terminal_text.code, "field": _field,
+    "markdown": terminal_text.markdown, "prose": _prose, "statement": _statement,
+}  # fmt: skip

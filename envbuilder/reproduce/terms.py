@@ -10,7 +10,7 @@ from importlib import resources
 import msgspec
 
 from envbuilder import versions
-from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
+from envbuilder.catalog.model import DISTRIBUTIONS
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.binding import distributions
 from envbuilder.compat.findings import finding, listed, name_of, span
@@ -19,7 +19,7 @@ from envbuilder.compat.requirement import parse
 from envbuilder.compat.unknown import FIRST_WITHOUT_WINDOWS_GPU
 from envbuilder.finding import Code, Finding
 from envbuilder.reproduce.grammar import GRAMMAR, old_release
-from envbuilder.reproduce.messages.catalog import MessageMatch, Text
+from envbuilder.reproduce.messages.catalog import MessageMatch, Text, marked
 from envbuilder.reproduce.question import Case, gpus_of, release_of
 from envbuilder.reproduce.report.reported import Trust
 from envbuilder.workspace import packaged_yaml
@@ -106,7 +106,12 @@ def terms(case: Case) -> Facts:
         else None,
         "python_fits": own if row is not None and own in row.pythons else None,
         "newest_here": next(
-            (text for text in reversed(catalog.final_versions) if own in _pythons(text, catalog)), None
+            (
+                row.version
+                for row in reversed(catalog.releases("tensorflow"))
+                if own in row.pythons and versions.is_final(row.version)
+            ),
+            None,
         ),
         "show_python": GRAMMAR.ask["python"],
         "newest": newest.version,
@@ -118,10 +123,6 @@ def terms(case: Case) -> Facts:
     for name in ("numpy", "protobuf", "keras"):
         found[name] = bounds(name, row) if row is not None else None
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _pythons(version: str, catalog: Catalog) -> tuple[str, ...]:
-    return next((row.pythons for row in catalog.distributions(version) if row.package == "tensorflow"), ())
 
 
 def _nvcc(cuda: str, place: str) -> str:
@@ -225,7 +226,7 @@ def library_name(file: str) -> str:
 
 def span_of(case: Case) -> str:
     """Return the range of releases that open the libraries of the log and print its lines; '' if any may."""
-    named = [row.values.get("library", "") for row in case.messages if row.signature in _NAMING]
+    named = [row.values.get("library", "") for row in marked("opens", case.messages)]
     names = tuple(name for name in named if library_name(name) not in {"", "cuda"})
     known = [versions.minor(row.version) for row in _openers(names, case)] if names else []
     if names and not known:
@@ -241,13 +242,6 @@ def _printed_by(case: Case) -> tuple[str, str] | None:
     if not ends:
         return None
     return max((row[0] for row in ends), key=versions.key), min((row[1] for row in ends), key=versions.key)
-
-
-_NAMING = frozenset({
-    "opened_library", "library_not_loaded", "windows_dll_not_loaded", "cuda_library_not_opened",
-    "import_library_missing", "dependency_not_loaded",
-})  # fmt: skip
-"""Messages that name a library by which a release opens it."""
 
 
 def _openers(names: tuple[str, ...], case: Case) -> list[TensorflowRelease]:

@@ -6,43 +6,27 @@ import codecs
 import html
 import io
 import re
+import sys
 from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, islice
+from pathlib import Path
 from typing import BinaryIO
 
-from envbuilder.errors import UsageError
-from envbuilder.reproduce.grammar import GRAMMAR
+from envbuilder.errors import InputError, Problem, UsageError
+from envbuilder.reproduce.grammar import GRAMMAR, pattern
 from envbuilder.support import decoding
 
 LONGEST_LINE = 4_000
 """Characters read per line: longer lines are minified files or binary data, never a version statement."""
 
-_ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]{0,20}[ -/]?[@-~]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)|[@-Z\\-_])")
 _LONG = re.compile(rf"([^\n]{{{LONGEST_LINE}}})[^\n]+")
-_QUOTES = re.compile(r"(?m)^(?:[ \t]{0,3}>[ \t]?){1,6}")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,5}|[a-z]{2,6});")
 _ELEMENT = re.compile(r'(?m)^[ \t]{1,16}("(?:[^"\\\n]|\\.){0,3900}"),?[ \t]{0,4}$')
 _NUMBERED = re.compile(r"^\s{0,8}([0-9]{1,6})(?:\s?[|:\u2502]\s?|\t|\s{2,4})(?=\S)", re.ASCII)
 _A_NUMBER = re.compile(r"(?m)^[ \t]{0,8}[0-9]{1,6}(?: ?[|:\u2502]|\t|  )", re.ASCII)
-_TYPED = str.maketrans({
-    "\u00a0": " ", "\u2003": " ", "\u3000": " ", "\ufeff": "", "\u200b": "", "\u200c": "", "\u200d": "",
-    "\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\uff0c": ",", "\uff1a": ":", "\uff1b": ";",
-    "\uff08": "(", "\uff09": ")", "\uff1d": "=", "\u3001": ",", "\u0130": "I",
-})  # fmt: skip
-"""Typographic punctuation and its ASCII form; digits and letters stay unchanged."""
-
-_CELLS = re.compile(r"</t[dh]>[ \t]{0,8}<t[dh]\b[^<>\n]{0,200}>", re.IGNORECASE)
-_HEADING = re.compile(r"<h[1-6]\b[^<>\n]{0,200}>", re.IGNORECASE)
-_ROW = re.compile(r"<tr\b[^<>\n]{0,200}>", re.IGNORECASE)
-_ITEM = re.compile(r"<li\b[^<>\n]{0,200}>", re.IGNORECASE)
-_TAG = re.compile(
-    r"</?(?:a|article|b|blockquote|body|br|code|dd|div|dl|dt|em|font|h[1-6]|head|hr|html|i|img|kbd|li|ol|p|pre|samp|section|small|span|strong|table"
-    r"|tbody|td|th|thead|tr|tt|u|ul)\b(?:[ \t][^<>\n]{0,400})?/?>",
-    re.IGNORECASE,
-)
 _MISREAD = re.compile(r"(?<![\w.])(?=[0-9lIO.]*[0-9])(?:\w{1,12}\.so\.)?[0-9lIO]{1,4}(?:\.[0-9lIO]{1,4}){1,3}(?![\w.])")
 _SUSPECT = re.compile(r"(?<=[0-9.])[lIO](?=[0-9.\s]|$)|\b[lIO](?=[0-9]{0,2}\.[0-9])")
 _MISREAD_MODEL = re.compile(r"\b([RG]TX ?)([1-9][0-9O]{3})\b")
@@ -104,18 +88,14 @@ def clean(text: str) -> Transcript:
 def _without_marks(text: str) -> str:
     """Clean the full text at once. Each step runs only if its characters occur, because most texts have none."""
     text = text.replace("\r\n", "\n").replace("\r", " ").replace("\0", " ").replace("`", " ")
-    if "\x1b" in text:
-        text = _ESCAPES.sub("", text)
     if not text.isascii():
         text = _FOREIGN.sub(lambda match: GRAMMAR.translations[match[0]], text)
-        text = text.translate(_TYPED)
     text = _LONG.sub(r"\1", text)
-    if ">" in text:
-        text = _QUOTES.sub("", text)
+    for mark, steps in GRAMMAR.cleaning.items():
+        for found, replacement in steps if mark in text else ():
+            text = pattern(found).sub(replacement, text)
     if '",\n' in text:
         text = _ELEMENT.sub(_element, text)
-    if "</" in text:
-        text = _TAG.sub("", _ITEM.sub("- ", _HEADING.sub("### ", _ROW.sub("| ", _CELLS.sub(" | ", text)))))
     if len(text) < _LARGEST_SCAN and _SUSPECT.search(text) is not None:
         text = _MISREAD.sub(_as_digits, text)
         text = _MISREAD_MODEL.sub(lambda match: match[1] + match[2].translate(_DIGITS), text)
@@ -176,6 +156,18 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+
+
+def read_report(report: str) -> str:
+    """Read a report from a file, or from standard input for ``-``. Raises InputError if it cannot be read."""
+    try:
+        if report == "-":
+            return read_text(sys.stdin.buffer)
+        with Path(report).open("rb") as stream:
+            return read_text(stream)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError((Problem(report, 0, "", reason),), hint="give a file, or - for standard input") from error
 
 
 def read_text(stream: BinaryIO) -> str:

@@ -8,9 +8,8 @@ from datetime import date
 import pytest
 
 from envbuilder.finding import Code
-from envbuilder.reproduce.causes import table
+from envbuilder.reproduce.causes import ImageDefect, day_of, image_defect_rows, table
 from envbuilder.reproduce.diagnose import deciding_commands
-from envbuilder.reproduce.forecast import ImageDefect, day_of, image_defect_rows
 from envbuilder.reproduce.messages.catalog import SIGNATURES, find, get, match
 from envbuilder.reproduce.report.context import complaints
 from envbuilder.reproduce.report.read import read

@@ -11,7 +11,7 @@ import yaml
 
 from envbuilder.catalog.store import load
 from envbuilder.reproduce import grammar
-from envbuilder.reproduce.grammar import CONVERSIONS, GRAMMAR, expression, fits
+from envbuilder.reproduce.grammar import GRAMMAR, expression, fits
 from envbuilder.reproduce.messages.catalog import match
 from envbuilder.reproduce.report.read import Recogniser, read, table
 from envbuilder.reproduce.report.reported import SCALARS
@@ -87,7 +87,7 @@ def test_recogniser_states_fields_that_fit_the_grammar(row: Recogniser) -> None:
     groups = re.compile(row.pattern, re.ASCII).groupindex
     named = {re.sub("_[0-9]$", "", group) for group in groups} - {"index"}
     allowed = GRAMMAR.fields.keys() | {"built", "package", "version", "variable", "setting"}
-    assert {CONVERSIONS.get(name, (name, str))[0].partition(".")[0] for name in named} <= allowed
+    assert {GRAMMAR.conversions.get(name, (name,))[0].partition(".")[0] for name in named} <= allowed
     assert all(fits(field, value) for field, value in row.says.items())
     assert named or row.says
     assert bool(row.needles) != bool(row.near)

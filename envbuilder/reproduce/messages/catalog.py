@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from envbuilder.finding import Code, Severity
+from envbuilder.reproduce.grammar import GRAMMAR, phrase
 from envbuilder.reproduce.transcript import Transcript, clean, excerpt
 from envbuilder.workspace import packaged_in, packaged_yaml
 
@@ -25,10 +26,10 @@ Layer = Literal[
 ]  # fmt: skip
 
 
-Mark = Literal["follows", "goes_on", "not_found", "ran", "memory", "suggests", "asks", "other_vendor"]
+Mark = Literal["follows", "goes_on", "not_found", "opens", "ran", "memory", "suggests", "asks", "other_vendor"]
 """What a message says besides its code: it follows from another message; TensorFlow goes on without the GPU; a CUDA
-library was not found; code ran on the GPU, so its libraries were found; memory may be short; it has other causes too,
-so that its line alone proves none.
+library was not found; it names a library as a release opens it; code ran on the GPU, so its libraries were found;
+memory may be short; it has other causes too, so that its line alone proves none.
 """
 
 
@@ -156,21 +157,6 @@ _IMPORTS = re.compile(r"^\s{0,12}(?:-{2,5}> ?[0-9]{1,4} )?(?:import|from) ")
 _RAISED = re.compile(
     r"^\s{0,4}(?:E +)?(?:[a-z_]{1,40}\.){0,6}(?P<kind>[A-Z][A-Za-z]{2,40}Error)\b:?(?P<said>[^\n]{0,300})"
 )
-_NAMES_OTHER = re.compile(r"DLL load failed|No module named|\.so\b|\.dll\b|GLIBC|undefined symbol", re.IGNORECASE)
-_STOPPED_IN = {
-    "google": "stopped_in_protobuf", "numpy": "stopped_in_numpy", "h5py": "stopped_in_h5py",
-}  # fmt: skip
-_OWN = frozenset({
-    "AssertionError", "AttributeError", "FileNotFoundError", "IndexError", "InvalidArgumentError", "KeyError",
-    "NameError", "NotImplementedError", "TypeError", "UnboundLocalError", "ValueError", "ZeroDivisionError",
-})  # fmt: skip
-"""Exceptions of a program; those about a module, a device or an option of another release have other reasons."""
-
-_OF_VERSIONS = re.compile(
-    r"module '|'module'|cuda|cudnn|cublas|gpu|driver|library|device|numpy|protobuf|keyword argument|memory"
-    r"|deseriali[sz]e|attribute '_|version",
-    re.IGNORECASE,
-)
 _WIDEST_TRACE = 60
 """Lines between two frames of a traceback: source code and carets."""
 
@@ -196,7 +182,7 @@ def _ends_of_traces(transcript: Transcript, known: tuple[MessageMatch, ...]) -> 
         if raised is None or not packages:
             continue
         signature = _end_of(raised, packages, transcript.line(number - 1))
-        told = number in explained or signature in named or _NAMES_OTHER.search(line) is not None
+        told = number in explained or signature in named or phrase("other_end").search(line) is not None
         if signature is not None and not told:
             named.add(signature)
             yield MessageMatch(signature=signature, line=number, text=line.strip()[:_LONGEST], exact=False)
@@ -204,7 +190,8 @@ def _ends_of_traces(transcript: Transcript, known: tuple[MessageMatch, ...]) -> 
 
 
 def _end_of(raised: re.Match[str], packages: list[str], source: str) -> str | None:
-    if packages[-1] in _STOPPED_IN and any(name.startswith(("tensorflow", "keras")) for name in packages):
-        return _STOPPED_IN[packages[-1]]
-    own = raised["kind"] in _OWN and _OF_VERSIONS.search(raised["said"]) is None
-    return "own_exception" if own and _IMPORTS.match(source) is None and "program" in packages else None
+    if packages[-1] in GRAMMAR.traces and any(name.startswith(("tensorflow", "keras")) for name in packages):
+        return GRAMMAR.traces[packages[-1]]
+    if _IMPORTS.match(source) is not None or "program" not in packages or phrase("of_versions").search(raised["said"]):
+        return None
+    return GRAMMAR.traces.get(raised["kind"])

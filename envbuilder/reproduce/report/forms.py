@@ -76,16 +76,15 @@ def _evidence(target: str, value: str, number: int, line: str) -> Iterator[Repor
         yield statement(name, text, number, line, "form", trust, count=count)
 
 
-PACKAGES = ("numpy", "protobuf", "keras", "tensorboard", "h5py", "ml-dtypes", "tf-keras")
-"""Python packages that forms and people name in addition to TensorFlow."""
-
 _DECORATION = r"[\s|*_#\"'>+-]{0,12}"
 LABEL = re.compile(
     rf"^{_DECORATION}(?P<label>[A-Za-z][A-Za-z0-9 /_.?'()-]{{1,70}}?)"
     r"[\s*_\"'|]{0,6}(?:(?:[:=]|\||(?<=\s)-(?=\s))[\s*_|]{0,40}(?P<value>\S.{0,300})?)?$",
     re.ASCII,
 )
-_EVERY = sorted({*PACKAGES, *(text for label in GRAMMAR.labels for text in (*label.begins, *label.exact))})
+_EVERY = sorted(
+    {*GRAMMAR.labelled_packages, *(text for label in GRAMMAR.labels for text in (*label.begins, *label.exact))}
+)
 BEGINNING = re.compile(rf"(?m)^[ \t|*_#\"'>+-]{{0,12}}(?:{'|'.join(map(re.escape, _EVERY))})", re.ASCII)
 """Possible beginnings of a label (lower case): a fast search before the exact one."""
 
@@ -98,7 +97,7 @@ def field_of(label: str) -> str | None:
     for row in GRAMMAR.labels:
         if words in row.exact or words.startswith(row.begins):
             return row.field
-    return next((f"packages.{name}" for name in PACKAGES if words in {name, f"{name} version"}), None)
+    return next((f"packages.{name}" for name in GRAMMAR.labelled_packages if words in {name, f"{name} version"}), None)
 
 
 _SOURCES = {"conda": "conda", "pip": "pip", "docker": "docker", "source": "source", "container": "docker"}

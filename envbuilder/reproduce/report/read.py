@@ -9,7 +9,7 @@ from importlib import resources
 
 import msgspec
 
-from envbuilder.reproduce.grammar import CONVERSIONS, expression, fits, pattern, platform_of
+from envbuilder.reproduce.grammar import converted, expression, fits, pattern, platform_of
 from envbuilder.reproduce.report import captured, forms
 from envbuilder.reproduce.report.context import (
     clause,
@@ -190,8 +190,8 @@ def _of(row: Recogniser, match: re.Match[str], number: int, line: str, index: in
     if "variable" in groups:
         groups = {f"environment.{groups['variable']}": groups["setting"].strip()}
     for group, text in groups.items():
-        field, value_of = CONVERSIONS.get(group, (group, str))
-        yield msgspec.structs.replace(said, field=field, value=value_of(text), index=index)
+        field, value = converted(group, text)
+        yield msgspec.structs.replace(said, field=field, value=value, index=index)
     yield from (msgspec.structs.replace(said, field=field, value=value) for field, value in row.says.items())
 
 
