@@ -113,11 +113,11 @@ def answer(question: Question, catalog: Catalog) -> CheckDocument:
     if settled.beside:
         names = ", ".join((*settled.beside, document.environment.package))
         others = tuple(change for change in near.changes if change.field != "package")
-        near = near._replace(changes=(Change("package", names, near.wish.package or "tensorflow"), *others))
+        near = near._replace(changes=(Change("package", names, near.combination.package or "tensorflow"), *others))
     if not near.changes:
         raise AssertionError(f"each part works alone: does a rule read the other one? {document.findings}")
     found = NearestAnswer(
-        environment=check(near.wish, catalog).environment, changes=near.changes, predicate=near.predicate
+        environment=check(near.combination, catalog).environment, changes=near.changes, predicate=near.predicate
     )
     return msgspec.structs.replace(document, nearest=found)
 

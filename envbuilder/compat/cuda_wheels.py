@@ -14,7 +14,7 @@ from envbuilder.compat.requirement import parse
 from envbuilder.finding import Code, Finding
 
 
-class CudaStack(msgspec.Struct, frozen=True):
+class CudaInstallation(msgspec.Struct, frozen=True):
     """A CUDA and cuDNN with their exactly pinned wheels.
 
     It has no wheels if the base brings CUDA; ``cudnn`` is None if the base has none.
@@ -26,9 +26,9 @@ class CudaStack(msgspec.Struct, frozen=True):
     chosen: tuple[str, ...] = ()
 
 
-def wheel_stacks(
+def cuda_from_wheels(
     release: TensorflowRelease, cuda: str | None, cudnn: str | None, catalog: Catalog
-) -> Iterator[CudaStack]:
+) -> Iterator[CudaInstallation]:
     """Yield the sets of wheels for a CUDA and cuDNN, the best first; the rules decide which of them fit.
 
     A release older than the CUDA wheels borrows the set of a later one with the same CUDA major. If cuDNN is open, the
@@ -40,21 +40,21 @@ def wheel_stacks(
         for version in _cudnns(release, cudnn, line, pinned, catalog):
             pin = f"{line}=={version}"
             wheels = tuple(pin if parse(text).name == line else text for text in donor.cuda_wheels)
-            yield CudaStack(cuda or versions.minor(donor.cuda), version, wheels, chosen)
+            yield CudaInstallation(cuda or versions.minor(donor.cuda), version, wheels, chosen)
 
 
-def system_stacks(
+def cuda_from_system(
     release: TensorflowRelease, row: SystemCuda, cudnn: str | None, catalog: Catalog
-) -> Iterator[CudaStack]:
+) -> Iterator[CudaInstallation]:
     """Yield the CUDA of a distribution's packages with each cuDNN wheel for it, the best first."""
     pins = (_cudnn_pin(donor) for donor in _donors(release, None, catalog))
     tested = next((version for line, version in pins if line == row.cudnn_wheel), "0")
     chosen = ("cuda",) if cudnn else ("cuda", "cudnn")
     for version in _cudnns(release, cudnn, row.cudnn_wheel, tested, catalog) if release.cudnn else ():
-        yield CudaStack(row.cuda, version, (), chosen)
+        yield CudaInstallation(row.cuda, version, (), chosen)
 
 
-def no_stack(release: TensorflowRelease, cuda: str | None, cudnn: str | None, catalog: Catalog) -> Finding:
+def no_cuda(release: TensorflowRelease, cuda: str | None, cudnn: str | None, catalog: Catalog) -> Finding:
     """NOT_INSTALLABLE: there is no set of wheels for a CUDA and cuDNN."""
     donor = next(iter(_donors(release, cuda, catalog)), None)
     fields = {"version": release.version, "built_cuda": release.cuda, "built_cudnn": release.cudnn}

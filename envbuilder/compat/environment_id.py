@@ -7,7 +7,7 @@ import re
 
 from envbuilder import versions
 from envbuilder.catalog.rows import TensorflowRelease
-from envbuilder.compat.cuda_wheels import CudaStack
+from envbuilder.compat.cuda_wheels import CudaInstallation
 from envbuilder.compat.requirement import parse
 from envbuilder.environment import NOTHING_ADDED, WHOLE, Combination
 
@@ -18,11 +18,11 @@ LONGEST_TAG = 128
 
 
 def environment_id(
-    combination: Combination, release: TensorflowRelease, python: str, system: str, stack: CudaStack | None
+    combination: Combination, release: TensorflowRelease, python: str, system: str, installed: CudaInstallation | None
 ) -> str:
     """Compose an id such as ``tf2.18.1-py311-cu12.5-cudnn9.3-bookworm``."""
-    cuda = f"cu{_short(stack.cuda, combination.cuda)}" if stack else "cpu"
-    cudnn = _short(stack.cudnn, combination.cudnn) if stack and stack.cudnn else ""
+    cuda = f"cu{_short(installed.cuda, combination.cuda)}" if installed else "cpu"
+    cudnn = _short(installed.cudnn, combination.cudnn) if installed and installed.cudnn else ""
     place = system.removeprefix(f"py{python.replace('.', '')}-")
     return _composed(combination, (release.version, python, cuda, cudnn, place), release.package)
 

@@ -27,7 +27,7 @@ from envbuilder.compat.rules.packages import bounds_instead
 from envbuilder.environment import Change, Combination, Predicate
 from envbuilder.finding import Code, compatible
 
-Wish = TypeVar("Wish", bound=Question | Combination)
+Asked = TypeVar("Asked", bound=Question | Combination)
 
 AXES = ("packages", "cudnn", "cuda", "python", "install", "package", "base_image")
 """The fields that may be changed in addition to the version, the cheapest first."""
@@ -39,53 +39,55 @@ MAX_IMAGES = 3
 """The number of other images that are tried before a base image is removed."""
 
 
-class Near(NamedTuple, Generic[Wish]):
-    wish: Wish
+class Near(NamedTuple, Generic[Asked]):
+    combination: Asked
     changes: tuple[Change, ...]
     predicate: Predicate
 
 
-class Feasibility(Generic[Wish]):
+class Feasibility(Generic[Asked]):
     """A predicate over combinations."""
 
     predicate: Predicate
     catalog: Catalog
 
-    def works(self, wish: Wish) -> bool:
+    def works(self, asked: Asked) -> bool:
         raise NotImplementedError
 
-    def candidate_of(self, wish: Wish) -> Candidate:
+    def candidate_of(self, asked: Asked) -> Candidate:
         raise NotImplementedError
 
-    def relaxed(self, wish: Wish, axes: tuple[str, ...], version: str) -> Iterator[Wish]:
+    def relaxed(self, asked: Asked, axes: tuple[str, ...], version: str) -> Iterator[Asked]:
         """Yield a combination with another version and with these axes open, in each possible way."""
-        yield msgspec.structs.replace(wish, tensorflow=version, **_opened(axes))
+        yield msgspec.structs.replace(asked, tensorflow=version, **_opened(axes))
 
 
 def _opened(axes: tuple[str, ...]) -> dict[str, Any]:
     return {axis: () if axis == "packages" else None for axis in axes}
 
 
-def nearest(wish: Wish, feasibility: Feasibility[Wish]) -> Near[Wish] | None:
+def nearest(asked: Asked, feasibility: Feasibility[Asked]) -> Near[Asked] | None:
     """Return the nearest combination that works: the same one, without changes, if it works itself.
 
     Fewest changes first; then the same TensorFlow, the version nearest to it, and the newer one. None if only another
     driver, GPU, system or machine helps.
     """
-    meant, known = feasibility.catalog.version(wish.tensorflow), feasibility.catalog.final_versions
-    own = None if "+" in wish.tensorflow else meant  # a private build: the index has only the release it is named after
-    here = bisect_left(known, versions.key(meant or wish.tensorflow), key=versions.key)
+    meant, known = feasibility.catalog.version(asked.tensorflow), feasibility.catalog.final_versions
+    own = (
+        None if "+" in asked.tensorflow else meant
+    )  # a private build: the index has only the release it is named after
+    here = bisect_left(known, versions.key(meant or asked.tensorflow), key=versions.key)
     others = [known[at] for at in sorted(range(len(known)), key=lambda at: (abs(at - here), -at))]
-    given = [axis for axis in AXES if getattr(wish, axis, None)]
+    given = [axis for axis in AXES if getattr(asked, axis, None)]
     for count in range(len(given) + 2):
         attempts = [(own, count)] if own is not None else []
         if count:  # another version is a change too
             attempts += [(version, count - 1) for version in others if version != own]
         for version, number in attempts:
             for axes in itertools.combinations(given, number):
-                for relaxed in feasibility.relaxed(wish, axes, version):
+                for relaxed in feasibility.relaxed(asked, axes, version):
                     if feasibility.works(relaxed):
-                        return _near(wish, relaxed, axes, own, feasibility)
+                        return _near(asked, relaxed, axes, own, feasibility)
     return None
 
 
@@ -100,28 +102,28 @@ def nearest_with_driver(question: Question, works: Installable) -> Near[Question
         return None
     at = drivers.index(own)
     for branch in (*drivers[at + 1 :], *reversed(drivers[:at])):
-        near = msgspec.structs.replace(found.wish, driver=branch.branch)
+        near = msgspec.structs.replace(found.combination, driver=branch.branch)
         if branch.production and works.works(near):
             change = Change("driver", question.driver or "", branch.branch)
-            return found._replace(wish=near, changes=(change, *found.changes))
+            return found._replace(combination=near, changes=(change, *found.changes))
     return None
 
 
 def _near(
-    wish: Wish, relaxed: Wish, axes: tuple[str, ...], own: str | None, feasibility: Feasibility[Wish]
-) -> Near[Wish]:
+    asked: Asked, relaxed: Asked, axes: tuple[str, ...], own: str | None, feasibility: Feasibility[Asked]
+) -> Near[Asked]:
     """Fill in the opened axes, and keep every pin that works. Raises AssertionError if the result does not work."""
     found = feasibility.candidate_of(relaxed)
     changes: list[Change] = []
     values: dict[str, Any] = {"packages": relaxed.packages}
     if relaxed.tensorflow != own:
         values["tensorflow"] = relaxed.tensorflow
-        changes.append(Change("tensorflow", own or wish.tensorflow, relaxed.tensorflow))
+        changes.append(Change("tensorflow", own or asked.tensorflow, relaxed.tensorflow))
     for axis in filter(axes.__contains__, _SHOWN):
         holder = found.release if axis == "package" else relaxed if axis in {"install", "base_image"} else found
         values[axis] = getattr(holder, axis)
-    near = msgspec.structs.replace(wish, **values)
-    for text in wish.packages if "packages" in axes else ():
+    near = msgspec.structs.replace(asked, **values)
+    for text in asked.packages if "packages" in axes else ():
         pin, kept = exact_pin(text), msgspec.structs.replace(near, packages=(*near.packages, text))
         if pin is None or feasibility.works(kept):
             near = kept
@@ -130,9 +132,9 @@ def _near(
         changes.append(Change(*pin, bounds))
         if bounds is not None:
             near = msgspec.structs.replace(near, packages=(*near.packages, f"{pin[0]}{bounds}"))
-    changes += [Change(axis, getattr(wish, axis), values[axis]) for axis in _SHOWN if axis in axes]
+    changes += [Change(axis, getattr(asked, axis), values[axis]) for axis in _SHOWN if axis in axes]
     if not feasibility.works(near):
-        raise AssertionError(f"the nearest to {wish} does not work: {near}")
+        raise AssertionError(f"the nearest to {asked} does not work: {near}")
     return Near(near, tuple(changes), feasibility.predicate)
 
 
@@ -148,29 +150,29 @@ class Installable(Feasibility[Question]):
         self.predicate: Predicate = "unhindered" if without else "installable"
         self._part_works = lru_cache(maxsize=65_536)(self._evaluate_part)
 
-    def works(self, wish: Question) -> bool:
+    def works(self, asked: Question) -> bool:
         """Return True if the rules find nothing wrong, and every name is known."""
         # Each part is evaluated without the fields that only the other part reads, so that its result is reused.
-        python = msgspec.structs.replace(wish, cuda=None, cudnn=None)
-        cuda = msgspec.structs.replace(wish, python=None, packages=())
+        python = msgspec.structs.replace(asked, cuda=None, cudnn=None)
+        cuda = msgspec.structs.replace(asked, python=None, packages=())
         return self._part_works(python, "python") and self._part_works(cuda, "cuda")
 
-    def _evaluate_part(self, wish: Question, part: Part) -> bool:
-        bound = bind(wish, self.catalog)
+    def _evaluate_part(self, asked: Question, part: Part) -> bool:
+        bound = bind(asked, self.catalog)
         if bound.candidate is None or bound.unknown:
             return False
         found = evaluate(bound.candidate, self.catalog, (part,))
         return compatible(found) is True and not any(row.code in self.without for row in found)
 
-    def relaxed(self, wish: Question, axes: tuple[str, ...], version: str) -> Iterator[Question]:
+    def relaxed(self, asked: Question, axes: tuple[str, ...], version: str) -> Iterator[Question]:
         """Open axes; a base image is first replaced by another one of its system, then removed."""
-        for image in other_images(wish.base_image, version, self.catalog) if "base_image" in axes else ():
+        for image in other_images(asked.base_image, version, self.catalog) if "base_image" in axes else ():
             opened = {**_opened(axes), "base_image": image.name}
-            yield msgspec.structs.replace(wish, tensorflow=version, **opened)
-        yield from super().relaxed(wish, axes, version)
+            yield msgspec.structs.replace(asked, tensorflow=version, **opened)
+        yield from super().relaxed(asked, axes, version)
 
-    def candidate_of(self, wish: Question) -> Candidate:
-        found = bind(wish, self.catalog).candidate
+    def candidate_of(self, asked: Question) -> Candidate:
+        found = bind(asked, self.catalog).candidate
         assert found is not None  # noqa: S101 - it works, so it has rows
         return found
 
@@ -201,21 +203,21 @@ class Buildable(Feasibility[Combination]):
         self.resolver = resolver
         self.catalog = resolver.catalog
 
-    def works(self, wish: Combination) -> bool:
-        parts = self.resolver.parts(wish)
-        fails = parts.python.fails or parts.cuda.fails or bool(unsupported_variant(wish, parts.python))
+    def works(self, asked: Combination) -> bool:
+        parts = self.resolver.parts(asked)
+        fails = parts.python.fails or parts.cuda.fails or bool(unsupported_variant(asked, parts.python))
         return parts.release is not None and not fails
 
-    def candidate_of(self, wish: Combination) -> Candidate:
+    def candidate_of(self, asked: Combination) -> Candidate:
         """Return the resolver's choices, with the line of a cuDNN as in matrices."""
-        parts = self.resolver.parts(wish)
+        parts = self.resolver.parts(asked)
         assert parts.release is not None  # noqa: S101 - it works, so it has a row
-        stack = parts.cuda.stack
+        installed = parts.cuda.installed
         given = Candidate(
             release=parts.release,
-            arch=wish.arch,
+            arch=asked.arch,
             python=parts.python.python,
-            cuda=stack.cuda if stack else None,
-            cudnn=versions.minor(stack.cudnn) if stack and stack.cudnn else None,
+            cuda=installed.cuda if installed else None,
+            cudnn=versions.minor(installed.cudnn) if installed and installed.cudnn else None,
         )
         return with_rows(given, self.catalog)

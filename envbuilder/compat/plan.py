@@ -34,7 +34,7 @@ def plan(matrix: Matrix, catalog: Catalog) -> Plan:
         near = nearest(combination, feasibility)
         if near is not None and not near.changes:
             raise AssertionError(f"it is rejected, and the search finds nothing wrong: {result.findings}")
-        found = {"nearest": near.wish, "changes": near.changes, "predicate": near.predicate} if near else {}
+        found = {"nearest": near.combination, "changes": near.changes, "predicate": near.predicate} if near else {}
         rejections.append(msgspec.structs.replace(result, **found))
     if matrix.id is not None:
         environments = _tagged(environments, matrix.id)

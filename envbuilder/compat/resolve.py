@@ -19,7 +19,7 @@ from envbuilder.catalog.rows import BaseImage, OperatingSystem, TensorflowReleas
 from envbuilder.compat import unknown
 from envbuilder.compat.binding import distributions
 from envbuilder.compat.candidate import Candidate, with_rows
-from envbuilder.compat.cuda_wheels import CudaStack, no_stack, system_stacks, wheel_stacks
+from envbuilder.compat.cuda_wheels import CudaInstallation, cuda_from_system, cuda_from_wheels, no_cuda
 from envbuilder.compat.environment_id import environment_id, rejected_id
 from envbuilder.compat.findings import finding
 from envbuilder.compat.requirement import exact_pins, parse
@@ -55,7 +55,7 @@ class PythonPart(NamedTuple):
 class CudaPart(NamedTuple):
     """The CUDA of an environment, with the findings on the target drivers and GPUs."""
 
-    stack: CudaStack | None
+    installed: CudaInstallation | None
     minimum_driver: str | None
     findings: tuple[Finding, ...]
     fails: bool = False
@@ -103,7 +103,7 @@ class Resolver:
         on_gpu = combination.flavor == "gpu"
         variant = unsupported_variant(combination, python)
         findings = (*variant, *ordered((*python.findings, *cuda.findings)))
-        if release is None or python.system is None or variant or (on_gpu and cuda.stack is None):
+        if release is None or python.system is None or variant or (on_gpu and cuda.installed is None):
             return _rejected(combination, findings)
         errors = {row.code for row in findings if row.severity is Severity.ERROR}
         if (python.fails or cuda.fails) and (not deliberate or errors & _NOTHING_TO_INSTALL):
@@ -166,7 +166,7 @@ class Resolver:
         return PythonPart(python, system, chosen, findings, fails=_has_error(findings))
 
     def _evaluate_cuda(self, asked: Combination, base: str | None) -> CudaPart:
-        """Choose the CUDA: the first stack without an error on any target, or the first of all.
+        """Choose the CUDA: the first installation without an error on any target, or the first of all.
 
         A system with CUDA (``base``) has that one only; just its cuDNN may come from a wheel.
         """
@@ -179,35 +179,35 @@ class Resolver:
         system = catalog.system(base) if base is not None else None
         image = system.brings if system is not None else None
         if system is None or image is None:
-            stacks = wheel_stacks(release, asked.cuda, asked.cudnn, catalog)
-            return self._first_that_fits(release, stacks, None, asked) or _without_stack(release, asked, catalog)
-        own = system_stacks(release, system.packages, asked.cudnn, catalog) if system.packages is not None else ()
+            wheels = cuda_from_wheels(release, asked.cuda, asked.cudnn, catalog)
+            return self._first_that_fits(release, wheels, None, asked) or _without_cuda(release, asked, catalog)
+        own = cuda_from_system(release, system.packages, asked.cudnn, catalog) if system.packages is not None else ()
         found = self._first_that_fits(release, own, image, asked)
-        whole = CudaStack(cuda=image.cuda, cudnn=image.cudnn, wheels=(), chosen=("cuda", "cudnn"))
-        return found or self._with_stack(release, whole, image, *_not_in_base(image, asked))
+        whole = CudaInstallation(cuda=image.cuda, cudnn=image.cudnn, wheels=(), chosen=("cuda", "cudnn"))
+        return found or self._with_cuda(release, whole, image, *_not_in_base(image, asked))
 
     def _first_that_fits(
-        self, release: TensorflowRelease, stacks: Iterable[CudaStack], image: BaseImage | None, asked: Combination
+        self, release: TensorflowRelease, tried: Iterable[CudaInstallation], image: BaseImage | None, asked: Combination
     ) -> CudaPart | None:
-        """Evaluate one stack after the other; return the first without an error, or the first of all."""
+        """Evaluate one CUDA installation after the other; return the first without an error, or the first of all."""
         first: CudaPart | None = None
-        for stack in stacks:
-            base = msgspec.structs.replace(image, cudnn=stack.cudnn) if image is not None else None
+        for cuda in tried:
+            base = msgspec.structs.replace(image, cudnn=cuda.cudnn) if image is not None else None
             errors = _not_in_base(base, asked) if base is not None else ()
-            part = self._with_stack(release, stack, base, *errors)
+            part = self._with_cuda(release, cuda, base, *errors)
             if not part.fails:
                 return part
             first = first or part
         return first
 
-    def _with_stack(
-        self, release: TensorflowRelease, stack: CudaStack, image: BaseImage | None, *errors: Finding
+    def _with_cuda(
+        self, release: TensorflowRelease, cuda: CudaInstallation, image: BaseImage | None, *errors: Finding
     ) -> CudaPart:
-        drivers, gpus, toolkit = self.targets.drivers or (None,), self.targets.gpus, self.catalog.toolkit(stack.cuda)
-        found = [on_host(release, stack.cuda, stack.cudnn, driver, gpus, self.catalog, image) for driver in drivers]
+        drivers, gpus, toolkit = (self.targets.drivers or (None,), self.targets.gpus, self.catalog.toolkit(cuda.cuda))
+        found = [on_host(release, cuda.cuda, cuda.cudnn, driver, gpus, self.catalog, image) for driver in drivers]
         findings = ordered((*errors, *itertools.chain.from_iterable(found)))
         minimum = toolkit.minimum_driver if toolkit else None
-        return CudaPart(stack, minimum, findings, fails=any(map(_prevents, findings)))
+        return CudaPart(cuda, minimum, findings, fails=any(map(_prevents, findings)))
 
     def _row(self, asked: Combination) -> TensorflowRelease:
         row = self.catalog.release(asked.tensorflow, asked.package or "tensorflow")
@@ -253,12 +253,12 @@ def _not_in_base(image: BaseImage, combination: Combination) -> Iterator[Finding
         yield finding(Code.CUDNN_MISMATCH, variant, (image,), image=image.name, required=cudnn, cudnn=image.cudnn)
 
 
-def _without_stack(release: TensorflowRelease, combination: Combination, catalog: Catalog) -> CudaPart:
+def _without_cuda(release: TensorflowRelease, combination: Combination, catalog: Catalog) -> CudaPart:
     cuda, cudnn = combination.cuda, combination.cudnn
     given = Candidate(release=release, cuda=cuda or release.cuda, cudnn=cudnn or release.cudnn)
     misfits = evaluate(with_rows(given, catalog), catalog, ("cuda",))
     if not _has_error(misfits):  # else wheels would not help
-        misfits = ordered((*misfits, no_stack(release, cuda, cudnn, catalog)))
+        misfits = ordered((*misfits, no_cuda(release, cuda, cudnn, catalog)))
     return CudaPart(None, None, misfits, fails=True)
 
 
@@ -291,31 +291,31 @@ def _environment(
     catalog: Catalog,
 ) -> Environment:
     assert python.system is not None  # noqa: S101 - checked by the caller
-    stack, gpu = cuda.stack, combination.flavor == "gpu"
+    installed, gpu = cuda.installed, combination.flavor == "gpu"
     additions = combination.additions
     if combination.variant == "notebook":
         additions = with_notebook(additions)
     packages = (*combination.packages, *additions.packages)
     pinned = {parse(text).name for text in packages}
-    wheels = stack.wheels if stack else ()
+    wheels = installed.wheels if installed else ()
     unused = catalog.not_installed(release.version, wheels) if combination.variant == "runtime" else {}
     unused = {pin: reason for pin, reason in unused.items() if parse(pin).name not in pinned}
     return Environment(
-        id=environment_id(combination, release, python.python, python.system.short, stack),
+        id=environment_id(combination, release, python.python, python.system.short, installed),
         tensorflow=release.version,
         package=release.package,
         python=python.python,
         os=python.system.name,
         arch=combination.arch,
         flavor=combination.flavor,
-        cuda=stack.cuda if stack else None,
-        cudnn=stack.cudnn if stack else None,
+        cuda=installed.cuda if installed else None,
+        cudnn=installed.cudnn if installed else None,
         minimum_driver=cuda.minimum_driver,
         requirements=(f"{release.package}=={release.version}", *packages),
         cuda_wheels=tuple(pin for pin in wheels if pin not in unused),
         constraints=tuple(text for text in release.caps if parse(text).name not in pinned),
         libraries=release.libraries if gpu else (),
-        loader_folders=loader_folders(release, stack.wheels) if stack and stack.wheels else (),
+        loader_folders=loader_folders(release, installed.wheels) if installed and installed.wheels else (),
         built_cuda=release.cuda if gpu else None,
         built_cudnn=release.cudnn if gpu else None,
         cubins=release.cubins if gpu else (),
@@ -324,20 +324,20 @@ def _environment(
         chosen=(
             *(("package",) if combination.package is None else ()),
             *python.chosen,
-            *(stack.chosen if stack else ()),
+            *(installed.chosen if installed else ()),
         ),
         variant=msgspec.UNSET if combination.variant == "devel" else combination.variant,
         unused_wheels=tuple(NotInstalled(*one) for one in unused.items()) or msgspec.UNSET,
         findings=findings,
         base=_registry_base(python.system, python.python, gpu=gpu),
-        system_cuda=_system_cuda(python.system, stack) if stack else msgspec.UNSET,
+        system_cuda=_system_cuda(python.system, installed) if installed else msgspec.UNSET,
         additions=additions if additions != NOTHING_ADDED else msgspec.UNSET,
     )
 
 
-def _system_cuda(system: OperatingSystem, stack: CudaStack) -> SystemCuda | msgspec.UnsetType:
+def _system_cuda(system: OperatingSystem, installed: CudaInstallation) -> SystemCuda | msgspec.UnsetType:
     row = system.packages
-    if row is None or stack.cudnn is None:
+    if row is None or installed.cudnn is None:
         return msgspec.UNSET
     return SystemCuda(
         os=row.os,
@@ -345,7 +345,7 @@ def _system_cuda(system: OperatingSystem, stack: CudaStack) -> SystemCuda | msgs
         repository=row.repository,
         folders=row.folders,
         packages=row.packages,
-        cudnn=f"{row.cudnn_wheel}=={stack.cudnn}",
+        cudnn=f"{row.cudnn_wheel}=={installed.cudnn}",
     )
 
 

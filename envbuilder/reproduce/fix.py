@@ -241,8 +241,10 @@ def _with_system(near: Near[Question], case: Case) -> Near[Question]:
     reported = case.reported
     old = reported.os or reported.platform
     new = {"macos": "Linux", "windows": "Linux (WSL2)"}.get(reported.platform or "")
-    native = reported.platform == "windows" and not versions.at_least(near.wish.tensorflow, FIRST_WITHOUT_WINDOWS_GPU)
-    if old is None or new is None or native or not near.wish.gpu:
+    native = reported.platform == "windows" and not versions.at_least(
+        near.combination.tensorflow, FIRST_WITHOUT_WINDOWS_GPU
+    )
+    if old is None or new is None or native or not near.combination.gpu:
         return near
     return near._replace(changes=(Change("system", old, new), *near.changes))
 
@@ -313,8 +315,8 @@ def _bounded(name: str, search: _Search) -> Near[Question] | None:
     if wanted is None or found is None or found.changes:
         return None
     change = Change(name, held.get(name, "as installed"), wanted.removeprefix(name))
-    wish = msgspec.structs.replace(found.wish, packages=(*found.wish.packages, wanted))
-    return found._replace(wish=wish, changes=(change,))
+    bounded = msgspec.structs.replace(found.combination, packages=(*found.combination.packages, wanted))
+    return found._replace(combination=bounded, changes=(change,))
 
 
 def _with_wheels(search: _Search) -> Near[Question] | None:
@@ -343,7 +345,7 @@ def _worked(search: _Search) -> _Way | None:
     if version is None or row is None or versions.is_prefix(search.question.tensorflow, version):
         return None
     found = search.nearest(tensorflow=version)
-    if found is None or found.wish.tensorflow != version or (search.lead is None and found.changes):
+    if found is None or found.combination.tensorflow != version or (search.lead is None and found.changes):
         return None
     return found._replace(changes=(Change("tensorflow", search.question.tensorflow, version), *found.changes)), (row,)
 
@@ -390,18 +392,18 @@ def _requirements(
 ) -> list[str]:
     """List the requirements for pip: TensorFlow if it changes, CUDA if it comes from wheels, changed packages."""
     other = fresh or near.tensorflow != question.tensorflow or near.package != question.package
-    stack = other or near.install != question.install or near.cuda != question.cuda or near.cudnn != question.cudnn
+    other_cuda = other or near.install != question.install or near.cuda != question.cuda or near.cudnn != question.cudnn
     findable = near.gpu and release.and_cuda and release.finds_cuda == "wheels"
     python = near.python or (environment.python if environment is not None else None)
     extra = bool(findable and environment and python not in release.extra_fails_on)
     wanted: list[str] = []
-    if other or (stack and extra):
+    if other or (other_cuda and extra):
         wanted.append(f"'{word(release.package)}{'[and-cuda]' if extra else ''}=={word(release.version)}'")
     if other:
         named = {text.partition("=")[0] for text in near.packages}
         wanted += [requirement(cap) for cap in release.caps if cap.partition("<")[0] not in named]
     wanted += [requirement(text) for text in near.packages if text not in question.packages]
-    if environment is not None and stack:
+    if environment is not None and other_cuda:
         pins = environment.cuda_wheels
         mine = near.cudnn != question.cudnn and not other and near.install == question.install is None
         chosen = [pin for pin in pins if pin.startswith("nvidia-cudnn")] if mine or extra else pins

@@ -84,14 +84,14 @@ def _from_wheels(
     bare = not question.gpu or question.install == "plain" or not release.gpu
     cuda = versions.minor(told) if told and versions.names_line(told) and not bare else None
     own = versions.minor(release.cuda) if release.cuda else None
-    wish = Combination(
+    wanted = Combination(
         tensorflow=release.version,
         package=None if release.package == "tensorflow" and not bare else release.package,
         python=question.python,
         flavor="cpu" if bare else "gpu",
         cuda=None if cuda == own else cuda,
     )
-    made = resolve(wish, case.catalog, as_reported=True)
+    made = resolve(wanted, case.catalog, as_reported=True)
     if isinstance(made, Rejection) or (cuda and made.cuda and not versions.is_prefix(cuda, made.cuda)):
         return None
     deviations = _deviations(case, made)

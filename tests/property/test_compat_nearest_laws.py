@@ -22,49 +22,49 @@ from envbuilder.environment import Combination, Environment
 from envbuilder.finding import compatible
 from envbuilder.matrix import Targets
 
-Wish = Question | Combination
+Asked = Question | Combination
 Given_up = tuple[str, frozenset[str], str | None]
 """A version, the axes that are given up for it, and the base image that is taken instead."""
 
 
-def opened(wish: Wish, axes: tuple[str, ...], version: str, catalog: Catalog) -> Iterator[Wish]:
+def opened(asked: Asked, axes: tuple[str, ...], version: str, catalog: Catalog) -> Iterator[Asked]:
     """Give axes up for a version; a base image is replaced by another one first."""
     free: dict[str, str | tuple[str, ...] | None] = {axis: () if axis == "packages" else None for axis in axes}
     if "base_image" in axes:
-        assert isinstance(wish, Question)
-        for image in other_images(wish.base_image, version, catalog)[:MAX_IMAGES]:
-            yield msgspec.structs.replace(wish, tensorflow=version, **{**free, "base_image": image.name})
-    yield msgspec.structs.replace(wish, tensorflow=version, **free)
+        assert isinstance(asked, Question)
+        for image in other_images(asked.base_image, version, catalog)[:MAX_IMAGES]:
+            yield msgspec.structs.replace(asked, tensorflow=version, **{**free, "base_image": image.name})
+    yield msgspec.structs.replace(asked, tensorflow=version, **free)
 
 
-def tried(wish: Wish, works: Callable[[Wish], bool], catalog: Catalog) -> Given_up | None:
+def tried(asked: Asked, works: Callable[[Asked], bool], catalog: Catalog) -> Given_up | None:
     """Find the nearest by trying everything in the order that is promised: the law, spelt out."""
-    own = catalog.version(wish.tensorflow)
+    own = catalog.version(asked.tensorflow)
     final = [text for text in catalog.versions if versions.is_final(text)]
-    here = sum(versions.key(text) < versions.key(own or wish.tensorflow) for text in final)
+    here = sum(versions.key(text) < versions.key(own or asked.tensorflow) for text in final)
     places = sorted(range(len(final)), key=lambda place: (abs(place - here), -place))
-    given_ = tuple(axis for axis in AXES if getattr(wish, axis, None))
+    given_ = tuple(axis for axis in AXES if getattr(asked, axis, None))
     for count in range(len(given_) + 2):
         for version in (*((own,) if own else ()), *(final[place] for place in places if final[place] != own)):
             for axes in itertools.combinations(given_, count if version == own else count - 1) if count else ((),):
                 if not count and version != own:
                     break
-                for near in opened(wish, axes, version, catalog):
+                for near in opened(asked, axes, version, catalog):
                     if works(near):
                         return version, frozenset(axes), getattr(near, "base_image", None)
     return None
 
 
-def given_up(wish: Wish, near: Near[Any] | None, catalog: Catalog) -> Given_up | None:
+def given_up(asked: Asked, near: Near[Any] | None, catalog: Catalog) -> Given_up | None:
     """Read the same from a search's answer."""
     if near is None:
         return None
     changed = {change.field for change in near.changes}
-    version = catalog.version(near.wish.tensorflow)
+    version = catalog.version(near.combination.tensorflow)
     assert version is not None
-    assert ("tensorflow" in changed) == (version != catalog.version(wish.tensorflow))
+    assert ("tensorflow" in changed) == (version != catalog.version(asked.tensorflow))
     axes = frozenset(field if field in AXES else "packages" for field in changed - {"tensorflow"})
-    return version, axes, getattr(near.wish, "base_image", None)
+    return version, axes, getattr(near.combination, "base_image", None)
 
 
 @examples(6)
@@ -75,23 +75,23 @@ def test_nearest_installable_is_what_trying_everything_finds(question: Question)
     assert given_up(question, near, CATALOG) == tried(question, works, CATALOG)
     if near is not None:
         assert near.predicate == "installable"
-        assert works(near.wish)
+        assert works(near.combination)
         kept = ("driver", "gpus", "capabilities", "os", "arch", "avx")
-        assert all(getattr(near.wish, name) == getattr(question, name) for name in kept)
+        assert all(getattr(near.combination, name) == getattr(question, name) for name in kept)
         assert bool(near.changes) is not works(question)
 
 
 @examples(100)
 @given(catalogs(), st.one_of(combinations, full_combinations), targets)
 def test_nearest_buildable_is_what_trying_everything_finds(
-    catalog: Catalog, wish: Combination, wished: Targets
+    catalog: Catalog, asked: Combination, hosts: Targets
 ) -> None:
-    resolver = Resolver(catalog, wished)
-    near = nearest(wish, Buildable(resolver))
-    found = tried(wish, lambda asked: isinstance(resolver.resolve(cast("Combination", asked)), Environment), catalog)
-    assert given_up(wish, near, catalog) == found
+    resolver = Resolver(catalog, hosts)
+    near = nearest(asked, Buildable(resolver))
+    found = tried(asked, lambda one: isinstance(resolver.resolve(cast("Combination", one)), Environment), catalog)
+    assert given_up(asked, near, catalog) == found
     if near is not None:
         assert near.predicate == "buildable"
-        assert (near.wish.os, near.wish.flavor, near.wish.arch) == (wish.os, wish.flavor, wish.arch)
+        assert all(getattr(near.combination, name) == getattr(asked, name) for name in ("os", "flavor", "arch"))
         for change in near.changes:
-            assert (change.old, change.new) == (getattr(wish, change.field), getattr(near.wish, change.field))
+            assert (change.old, change.new) == (getattr(asked, change.field), getattr(near.combination, change.field))
