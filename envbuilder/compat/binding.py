@@ -144,7 +144,6 @@ def distributions(
 def _base(
     question: Question, release: TensorflowRelease, arch: str, catalog: Catalog
 ) -> tuple[Candidate, tuple[Finding, ...]]:
-    """Find the system and the Python: the given ones, those of the image, or the newest Python with a wheel."""
     name, install = question.base_image, question.install
     image = catalog.image(name) if name is not None else None
     plain = catalog.plain_image(name) if name is not None and image is None else None

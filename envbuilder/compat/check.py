@@ -89,7 +89,6 @@ def check(question: Question, catalog: Catalog) -> CheckDocument:
 
 
 def findings_of(question: Question, catalog: Catalog) -> tuple[Finding, ...]:
-    """Predict the findings of a combination, most serious first."""
     return check(question, catalog).findings
 
 
@@ -153,7 +152,6 @@ def _environment(question: Question, bound: Binding) -> EnvironmentAnswer:
 
 
 def _gpus(question: Question, bound: Binding) -> tuple[GpuAnswer, ...]:
-    """List each GPU model once, unknown ones last."""
     candidate, lacking = bound.candidate, {finding.subject for finding in bound.unknown}
     if candidate is None:
         return tuple(GpuAnswer(name, None) for name in dict.fromkeys(question.gpus))

@@ -55,7 +55,6 @@ def cuda_from_system(
 
 
 def no_cuda(release: TensorflowRelease, cuda: str | None, cudnn: str | None, catalog: Catalog) -> Finding:
-    """NOT_INSTALLABLE: there is no set of wheels for a CUDA and cuDNN."""
     donor = next(iter(_donors(release, cuda, catalog)), None)
     fields = {"version": release.version, "built_cuda": release.cuda, "built_cudnn": release.cudnn}
     if donor is None:

@@ -28,7 +28,6 @@ def environment_id(
 
 
 def rejected_id(combination: Combination) -> str:
-    """Compose the id of a combination that was not resolved; it leaves out open axes."""
     on_gpu, place = combination.flavor == "gpu", (combination.os or "").removeprefix("debian-")
     cuda = f"cu{combination.cuda}" if on_gpu and combination.cuda else combination.flavor
     cudnn = (combination.cudnn or "") if on_gpu else ""

@@ -10,7 +10,6 @@ from envbuilder.finding import Code, Finding, written
 
 
 def finding(code: Code, variant: str, rows: Iterable[Row | None] = (), /, **fields: object) -> Finding:
-    """Write the finding of a variant; it rests on the sources of these rows."""
     return written(code, variant, (source for row in rows if row is not None for source in row.source), **fields)
 
 

@@ -23,7 +23,6 @@ HostName = Annotated[
     str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z", description="a host's name, such as trainer-1")
 ]
 
-
 ConstraintText = Annotated[
     str,
     msgspec.Meta(
@@ -68,7 +67,6 @@ class HostGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def host_groups(hosts: tuple[FleetHost, ...]) -> dict[HostGroup, FleetHost]:
-    """Group hosts by class, with the first host of each."""
     alike: dict[tuple[str | None, tuple[str, ...], Arch | None], list[FleetHost]] = {}
     for host in hosts:
         alike.setdefault((host.driver, tuple(dict.fromkeys(host.gpus)), host.arch), []).append(host)

@@ -46,8 +46,6 @@ class Near(NamedTuple, Generic[Asked]):
 
 
 class Feasibility(Generic[Asked]):
-    """A predicate over combinations."""
-
     predicate: Predicate
     catalog: Catalog
 

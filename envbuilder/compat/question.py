@@ -99,7 +99,6 @@ def question(options: QuestionOptions) -> Question:
 
 _VERSIONS = ("tensorflow", "python", "cuda", "cudnn", "numpy", "protobuf")
 
-
 _FIRST_DRIVER, _LAST_CUDA = 100, 40
 """Drivers have had three digits since about 1999; CUDA never had more than two."""
 

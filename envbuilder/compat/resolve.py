@@ -43,8 +43,6 @@ _NOTHING_TO_INSTALL = frozenset({Code.NOT_INSTALLABLE, Code.PYTHON_UNSUPPORTED})
 
 
 class PythonPart(NamedTuple):
-    """The Python and the system of an environment, with the findings about them."""
-
     python: str
     system: OperatingSystem | None
     chosen: tuple[str, ...]
@@ -53,8 +51,6 @@ class PythonPart(NamedTuple):
 
 
 class CudaPart(NamedTuple):
-    """The CUDA of an environment, with the findings on the target drivers and GPUs."""
-
     installed: CudaInstallation | None
     minimum_driver: str | None
     findings: tuple[Finding, ...]
@@ -207,7 +203,9 @@ class Resolver:
         found = [on_host(release, cuda.cuda, cuda.cudnn, driver, gpus, self.catalog, image) for driver in drivers]
         findings = ordered((*errors, *itertools.chain.from_iterable(found)))
         minimum = toolkit.minimum_driver if toolkit else None
-        return CudaPart(cuda, minimum, findings, fails=any(map(_prevents, findings)))
+        return CudaPart(
+            cuda, minimum, findings, fails=any(row.severity is Severity.ERROR or is_condition(row) for row in findings)
+        )
 
     def _row(self, asked: Combination) -> TensorflowRelease:
         row = self.catalog.release(asked.tensorflow, asked.package or "tensorflow")
@@ -244,7 +242,6 @@ def on_host(
 
 
 def _not_in_base(image: BaseImage, combination: Combination) -> Iterator[Finding]:
-    """CUDA_MISMATCH, CUDNN_MISMATCH: the combination has another version than the base."""
     cuda, cudnn = combination.cuda, combination.cudnn
     if cuda is not None and not versions.is_prefix(cuda, image.cuda):
         yield finding(Code.CUDA_MISMATCH, "base", (image,), image=image.name, required=cuda, cuda=image.cuda)
@@ -266,17 +263,11 @@ def _has_error(findings: tuple[Finding, ...]) -> bool:
     return any(row.severity is Severity.ERROR for row in findings)
 
 
-def _prevents(row: Finding) -> bool:
-    """Return True if a finding prevents that an environment serves its targets: an error, or a condition."""
-    return row.severity is Severity.ERROR or is_condition(row)
-
-
 _OLDEST_RUNTIME_PYTHON = (3, 7)
 """The oldest Python for the programs that derive the variant ``runtime`` in the image."""
 
 
 def unsupported_variant(combination: Combination, part: PythonPart) -> tuple[Finding, ...]:
-    """PYTHON_UNSUPPORTED: the variant ``runtime`` cannot be made on an old Python."""
     if combination.variant != "runtime" or not part.python or versions.numbers(part.python) >= _OLDEST_RUNTIME_PYTHON:
         return ()
     return (finding(Code.PYTHON_UNSUPPORTED, "variant", python=part.python),)
@@ -350,7 +341,6 @@ def _system_cuda(system: OperatingSystem, installed: CudaInstallation) -> System
 
 
 def _registry_base(system: OperatingSystem, python: str, *, gpu: bool) -> RegistryBase | msgspec.UnsetType:
-    """Describe a base that cannot be bootstrapped."""
     if system.suite:
         return msgspec.UNSET
     name = f"python{python}" if python in system.offers else "python3"

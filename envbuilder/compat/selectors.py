@@ -25,7 +25,6 @@ _ONE = "a version, such as {}=2.20.0, or a range, such as {}>=2.17"
 
 _VERSIONS = frozenset({"tensorflow", "python", "cuda", "cudnn"})
 
-
 Term = tuple[str | None, str]
 """A key and its value; a glob on ids has no key."""
 
@@ -65,7 +64,6 @@ def select_combinations(
 
 
 def _groups(selectors: Sequence[str], environments: tuple[Environment, ...]) -> list[list[Term]]:
-    """Group terms: one of each group has to match."""
     newest = max((row.tensorflow for row in environments), key=versions.key, default="0")
     groups: dict[str | None, list[Term]] = {}
     for key, value in (term for selector in selectors for term in _terms(selector)):
@@ -98,7 +96,6 @@ def _matches(row: Environment | Combination, name: str, term: Term) -> bool:
 
 
 _KEY_VALUE = re.compile(r"([^=<>]*?)(?:=(?!=)|(?=[<>]|[!~=]=))(.*)", re.DOTALL)
-
 
 _BOUND = re.compile(r"[<>!]|[!~=]=")
 

@@ -40,8 +40,6 @@ _RANK = {area: float(rank) for rank, area in enumerate(get_args(Area))}
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One row of causes.yaml; the file explains the fields."""
-
     area: Area = "other"
     fix: FixTarget = "unknown"
     explains: frozenset[Complaint] = frozenset()
@@ -164,7 +162,6 @@ def _is_disproved(row: Finding, case: Case) -> bool:
 
 
 def _before_catalogue(case: Case) -> Iterator[Finding]:
-    """Compare CUDA and cuDNN with those of a release before the catalogue."""
     cuda, old = case.reported.cuda, old_release(case.version)
     if old is not None and cuda and not versions.is_prefix(versions.line(cuda), old.cuda):
         named = {"release": case.version, "built": old.cuda, "cudnn": old.cudnn, "tag": old.tag, "cuda": cuda}
@@ -176,7 +173,6 @@ def _before_catalogue(case: Case) -> Iterator[Finding]:
 
 
 def _by_toolkit(case: Case) -> Iterator[Finding]:
-    """Compare GPU and toolkit if the catalogue has no row for the release."""
     reported, catalog = case.reported, case.catalog
     stated = catalog.toolkit(reported.cuda) if reported.cuda and names_line(reported.cuda) else None
     toolkit, old = stated, old_release(case.version)
@@ -292,7 +288,6 @@ def _cache(case: Case, start: Pause | None, known: frozenset[Code]) -> Iterator[
 
 
 def _waiting(case: Case, known: frozenset[Code]) -> Iterator[Finding]:
-    """Explain waits for memory and for other GPUs."""
     reported = case.reported
     for row in case.messages if Code.GPU_MEMORY in known else ():
         if row.signature == "memory_table" and int(row.values["used"]) > 0.8 * int(row.values["total"]):
@@ -318,8 +313,6 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ImageDefect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One row of ``image_defects.yaml``; the file explains the fields."""
-
     id: str
     images: str
     shows: tuple[str, ...]

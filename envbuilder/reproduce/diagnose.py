@@ -111,7 +111,6 @@ def _related(case: Case) -> tuple[MessageMatch, ...]:
 
 
 def _proved(case: Case) -> tuple[Finding, ...]:
-    """Turn messages that name a cause into findings, without messages that follow from another cause."""
     rows = [(row, get(row.signature)) for row in case.messages]
     wrong = [(row, known) for row, known in rows if known.code is not None and known.severity is not Severity.INFO]
     causes = [(row, known) for row, known in wrong if "follows" not in known.marks and known.layer != "symptom"]
@@ -153,7 +152,6 @@ def _besides(shown: tuple[Finding, ...], predicted: tuple[Finding, ...]) -> tupl
 
 
 def _other_tag(reported: Reported) -> Iterator[Finding]:
-    """Compare the Python version of a wheel with the running one if installation or import failed."""
     tag = next((row for row in reported.evidence if row.source == TAG), None)
     if tag is None or reported.python is None or _AT_IMPORT.isdisjoint(reported.complaints):
         return
@@ -173,7 +171,6 @@ def _before_keras(case: Case) -> Iterator[Finding]:
 
 
 def _other_system(case: Case, shown: tuple[Finding, ...]) -> Iterator[Finding]:
-    """Report the limits of systems other than Linux on x86-64."""
     reported = case.reported
     name, os = f"TensorFlow {reported.tensorflow or ''}".rstrip(), reported.os or ""
     if (case.gpu or (not shown and reported.complaints)) and reported.distribution != "tensorflow-cpu":
@@ -207,7 +204,6 @@ class ReportDiagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
-    """Build the diagnosis from findings sorted by cause (see `by_cause`)."""
     facts, messages = terms(case), [(row, get(row.signature)) for row in case.messages]
     harmless = tuple(dict.fromkeys(filled(known.cause, facts) for _, known in messages if known.layer == "noise"))
     told = [row for row in predicted if is_cause(row)]

@@ -71,8 +71,6 @@ class DiagnoseDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class _Here(Case):
-    """This environment: the question is always whether a GPU computes."""
-
     document: CaptureDocument
 
     @cached_property
@@ -86,7 +84,6 @@ class _Here(Case):
 
     @cached_property
     def path(self) -> list[str]:
-        """The folders of the loader's path."""
         return [folder.rstrip("/") for folder in self.document.environment.get(_PATH, "").split(":") if folder]
 
     @cached_property
@@ -145,7 +142,6 @@ def diagnose_captured(
 
 
 def _first(here: _Here, fixed: set[Code]) -> Finding | None:
-    """Return the first cause that is not fixed yet: what the capture shows replaces what the log suggests."""
     shown = [row for row in here.shown if here.reported.complaints[0] in cause_of(row.code).explains]
     known = {code for row in shown for code in (row.code, *cause_of(row.code).hides)}
     rows = (*shown, *(row for row in predict(here) if row.code not in known))
@@ -184,7 +180,6 @@ def _shown(here: _Here) -> Iterator[Finding]:
 
 
 def _libraries(here: _Here) -> Iterator[Finding]:
-    """Compare the libraries that this build opens with the files that the loader finds."""
     rows = [MessageMatch(signature="library_not_loaded", line=0, text="", values={"library": n}) for n in here.lost]
     missing = missing_libraries(rows, here) if rows else None
     if missing is not None:
@@ -206,7 +201,6 @@ def _emptied(here: _Here) -> list[str]:
 
 
 def _command(found: Finding, here: _Here, diagnosis: ReportDiagnosis) -> str:
-    """Write the fix as one command for the way TensorFlow is installed; '' if there is none."""
     document, release = here.document, here.release
     match found.code:
         case Code.STUB_LIBCUDA | Code.LIBRARY_PATH if found.requires == "another path":
@@ -233,7 +227,6 @@ def _command(found: Finding, here: _Here, diagnosis: ReportDiagnosis) -> str:
 
 
 def _without(file: str, document: CaptureDocument) -> str:
-    """Take the folder of a file off the loader's path."""
     folder = file.rpartition("/")[0]
     rest = [one for one in document.environment.get(_PATH, "").split(":") if one and one.rstrip("/") != folder]
     value = ":".join(rest)
@@ -243,7 +236,6 @@ def _without(file: str, document: CaptureDocument) -> str:
 
 
 def _in_place(fault: Fault, document: CaptureDocument, python: str, image: str | None) -> str:
-    """Write a command for this Python, or for a container of this image."""
     command = fault.command
     if image is not None:
         run = f"docker run --rm -it --gpus all {image}"

@@ -37,8 +37,6 @@ from envbuilder.reproduce.terms import bounds, is_installed, place_of, span_of
 
 @dataclass(frozen=True)
 class _Search:
-    """The search for one report: the cause to remove (None: unknown), the question, and what works."""
-
     case: Case
     lead: Code | None
     question: Question
@@ -49,7 +47,6 @@ class _Search:
         return self.works.catalog
 
     def nearest(self, **changes: str | tuple[str, ...] | None) -> Near[Question] | None:
-        """Find the nearest environment that works if these fields are changed."""
         return nearest(msgspec.structs.replace(self.question, **changes), self.works)
 
     def unchanged(self, change: Change, **changes: str) -> Near[Question] | None:
@@ -100,7 +97,6 @@ def closest_environment(case: Case, diagnosis: ReportDiagnosis) -> tuple[Nearest
 
 
 def _changed(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
-    """Change as little as possible of the stated versions."""
     question, catalog, lead = case.question, case.catalog, next(iter(diagnosis.codes), None)
     mac = any(row.signature == "runs_on_a_mac" for row in case.messages)
     elsewhere = lead is not None and diagnosis.place != "versions" and not cause_of(lead).fixed_by
@@ -186,7 +182,6 @@ def known_gpus(case: Case) -> tuple[str, ...]:
 
 
 def _libraries_of(near: Question, reported: Reported) -> Iterator[Change]:
-    """Yield the CUDA and cuDNN to install next to a release that brings none."""
     for name in ("cuda", "cudnn"):
         old, new = getattr(reported, name), versions.line(getattr(near, name))
         if old is None or not versions.is_prefix(new, old):
@@ -237,7 +232,6 @@ def _ways(search: _Search) -> Iterator[_Way]:
 
 
 def _with_system(near: Near[Question], case: Case) -> Near[Question]:
-    """Add the change of the system that a GPU requires."""
     reported = case.reported
     old = reported.os or reported.platform
     new = {"macos": "Linux", "windows": "Linux (WSL2)"}.get(reported.platform or "")

@@ -32,8 +32,6 @@ class OldRelease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of grammar.yaml, which explains its parts."""
-
     parts: dict[str, str | tuple[str, ...]]
     fields: dict[str, str]
     conversions: dict[str, tuple[str, str]]
@@ -152,7 +150,6 @@ _WRITTEN: dict[str, Callable[[str], str]] = {
 
 
 def converted(group: str, text: str) -> tuple[str, str]:
-    """Return the field and the value of an expression's group."""
     field, how = GRAMMAR.conversions.get(group, (group, "as written"))
     return field, _WRITTEN[how](text) if how in _WRITTEN else how
 

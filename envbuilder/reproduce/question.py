@@ -106,7 +106,6 @@ def _nothing_found(symptoms: tuple[MessageMatch, ...]) -> bool:
 
 
 def pins_of(reported: Reported) -> tuple[str, ...]:
-    """Return the shared packages that the report names, as exact requirements."""
     named = ((name, reported.packages[name]) for name in SHARED if name in reported.packages)
     return tuple(f"{name}=={version}" for name, version in named if is_version(version))
 
@@ -180,7 +179,6 @@ class Case:
 
     @cached_property
     def question(self) -> Question | None:
-        """The question about the reported environment; None if the TensorFlow version is unknown."""
         reported = self.reported
         if self.version is None:
             return None

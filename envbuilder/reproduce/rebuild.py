@@ -64,7 +64,6 @@ def _why_not(case: Case, predicted: tuple[Finding, ...]) -> str:
 
 
 def _release(case: Case, question: Question) -> TensorflowRelease:
-    """Return the reported distribution, or the one with GPU support if the report concerns a GPU."""
     rows = case.catalog.distributions(case.catalog.version(question.tensorflow) or question.tensorflow)
     name = question.package or case.reported.distribution or "tensorflow"
     exact = next((row for row in rows if row.package == name), None)
@@ -138,7 +137,6 @@ def _brings(has: str | None, wanted: str | None) -> bool:
 
 
 def _on_published(image: str, pins: tuple[str, ...], host: str, release: TensorflowRelease | None = None) -> Recipe:
-    """Start from a published image, and install a release if it contains none."""
     pins = tuple(pin for pin in pins if _PIN.match(pin))
     tensorflow = "" if release is None else f"{release.package}=={release.version}"
     named = versions.pins(pins)
@@ -169,7 +167,6 @@ _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}\Z", re.ASCII)
 REQUIREMENT = re.compile(
     r"[a-z0-9][a-z0-9._-]{0,63}(?:(?:==|>=|<=|~=|<|>|!=)[0-9][A-Za-z0-9.+*]{0,31},?){1,16}\Z", re.ASCII
 )
-
 
 PUBLISHED = "tensorflow/tensorflow"
 

@@ -100,7 +100,6 @@ _LONG = 5
 
 
 def _commands(near: Nearest) -> tuple[list[str], list[str]]:
-    """Split the commands of an environment into short ones and long ones."""
     own = [command for command in near.commands if not command.startswith("envbuilder ")]
     images = [command for command in own if command.startswith("docker run")]
     long = any(command.count("==") > _LONG or command.startswith(WHEELS) for command in own)

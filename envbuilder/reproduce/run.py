@@ -283,7 +283,6 @@ def observe(
 
 
 def _printed(image: Image, simulated: Simulation | None, engine: Engine) -> str:
-    """Return TensorFlow's output in a container: the lines that ``envbuilder capture`` keeps."""
     output, errors = bytearray(), bytearray()
     env = {"HOME": "/tmp", **(simulated.environment(image.env) if simulated else {})}  # noqa: S108 - in the container
     script = packaged(resources.files("envbuilder") / "probes" / "capture.py")

@@ -28,8 +28,6 @@ _UPPER = frozenset({"<", "<=", "==", "~="})
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How people with one way of running TensorFlow do three things; the file explains the fields."""
-
     shown_by: str = ""
     gpu: str
     set: str

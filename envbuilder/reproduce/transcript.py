@@ -69,7 +69,6 @@ _LONGEST_EXCERPT = 400
 
 
 def excerpt(line: str, hit: re.Match[str]) -> str:
-    """Return the line, or the part around the match if the line is long."""
     start = 0 if hit.end() <= _LONGEST_EXCERPT else max(0, hit.start() - 40)
     return line[start : start + _LONGEST_EXCERPT].strip()
 

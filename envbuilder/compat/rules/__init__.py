@@ -44,8 +44,9 @@ def evaluate(
 
 def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Sort findings, each once: errors first, then in the order of the rules, then by subject."""
-    return tuple(sorted(dict.fromkeys(findings), key=_rank))
-
-
-def _rank(finding: Finding) -> tuple[int, int, str, str]:
-    return SEVERITY_RANK[finding.severity], _PLACE.get(finding.code, 98), finding.subject, finding.message
+    return tuple(
+        sorted(
+            dict.fromkeys(findings),
+            key=lambda row: (SEVERITY_RANK[row.severity], _PLACE.get(row.code, 98), row.subject, row.message),
+        )
+    )

@@ -17,7 +17,6 @@ _NOT_IN_TOOLKIT = ("libcudnn", "libcuda.", "libnccl", "libnvinfer", "libnvrtc", 
 
 
 def gpu_build(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
-    """NOT_A_GPU_BUILD: a wheel without CUDA although a GPU is to be used."""
     release = candidate.release
     if not candidate.gpu or not release.installable or candidate.uses_gpu:
         return
@@ -39,7 +38,6 @@ def missing_sonames(candidate: Candidate, toolkit: CudaToolkit) -> tuple[str, ..
 
 
 def cuda_loads(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
-    """CUDA_MISMATCH: the toolkit's files have other names than this build opens, or the toolkit is older."""
     release, toolkit, cuda = candidate.release, candidate.toolkit, candidate.cuda
     if not candidate.uses_gpu or cuda is None or release.cuda is None:
         return
@@ -86,7 +84,6 @@ def _first_cudnn(cuda: int, built: str, catalog: Catalog) -> str:
 
 
 def one_cuda(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
-    """TWO_CUDA_STACKS: the image and the extra each bring a CUDA."""
     image, release = candidate.image, candidate.release
     if candidate.uses_gpu and image is not None and candidate.install == "and-cuda" and release.and_cuda:
         brought = f"CUDA {image.cuda}" + (f" and cuDNN {image.cudnn}" if image.cudnn else "")
@@ -94,7 +91,6 @@ def one_cuda(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
 
 
 def xla_tools(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
-    """XLA_TOOLS_MISSING: the image's flavour has neither ptxas nor libdevice."""
     image = candidate.image
     flavor = catalog.flavor(image) if image is not None else None
     if not candidate.uses_gpu or image is None or flavor is None or flavor.tools:
@@ -106,7 +102,6 @@ def xla_tools(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
 
 
 def libraries_found(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
-    """LIBRARY_PATH, MISSING_LIBRARY: this build does not search the libraries' folders, or nothing brings them."""
     release, image = candidate.release, candidate.image
     if not candidate.uses_gpu:
         return
@@ -187,7 +182,6 @@ _WITHOUT: Mapping[str, str] = {
 
 
 def _opened_on_demand(candidate: Candidate) -> Iterator[Finding]:
-    """LIBRARY_PATH: this build does not search the extra's folders for libraries that it opens on demand."""
     release = candidate.release
     needed = {library_search.folder_of(soname) for soname in release.libraries}
     lost = [folder for folder in library_search.unsearched(release, release.and_cuda) if folder not in needed]

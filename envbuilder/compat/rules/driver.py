@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from envbuilder import versions
 from envbuilder.catalog import gpu_code
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import CudaToolkit, DriverBranch, Kernels, Ptx
+from envbuilder.catalog.rows import CudaToolkit, Kernels, Ptx
 from envbuilder.compat.candidate import Candidate, Device, Rule
 from envbuilder.compat.findings import about, finding, listed, span
 from envbuilder.finding import Code, Finding
@@ -69,7 +69,6 @@ def _forward_branch(candidate: Candidate) -> bool:
 
 
 def driver_runs_cuda(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
-    """DRIVER_TOO_OLD, DRIVER_FORWARD_COMPAT, DRIVER_MINOR_COMPAT: can this driver run this toolkit."""
     toolkit, driver = candidate.toolkit, candidate.driver
     if not candidate.uses_gpu or toolkit is None or driver is None:
         return
@@ -115,7 +114,6 @@ def update_for(candidate: Candidate, catalog: Catalog) -> str:
 
 
 def driver_supports_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
-    """GPU_UNSUPPORTED_BY_DRIVER: the branch is older than the GPU, or has dropped it."""
     if not candidate.gpu or candidate.driver is None:
         return
     for device in candidate.devices:
@@ -171,7 +169,11 @@ def branch_given(candidate: Candidate, works: Callable[[str], bool], *, newest_w
     known = branch.production
     refused = known[: bisect_left(known, True, key=works)] if newest_works and known and not works(known[0]) else ()
     variant, first = ("older_refused", known[len(refused)]) if refused else ("newest", "")
-    fields = {"branch": branch.branch, "given": _given(candidate, branch), "evaluated": _evaluated(known)}
+    given = f"Driver {branch.branch} names a branch"
+    if candidate.windows:
+        number = f"Driver {candidate.windows} is Windows' number for branch {branch.branch}"
+        given = f"{number}, with releases numbered as on Linux"
+    fields = {"branch": branch.branch, "given": given, "evaluated": _evaluated(known)}
     yield finding(Code.DRIVER_BRANCH, variant, (branch,), first=first, refused=span(refused), **fields)
 
 
@@ -181,14 +183,6 @@ def _evaluated(known: tuple[str, ...]) -> str:
     if len(known) == 1:
         return f"{known[0]} is evaluated, its only known production release"
     return f"{known[-1]} is evaluated, the newest of its production releases ({known[0]} to {known[-1]})"
-
-
-def _given(candidate: Candidate, branch: DriverBranch) -> str:
-    if not candidate.windows:
-        return f"Driver {branch.branch} names a branch"
-    return (
-        f"Driver {candidate.windows} is Windows' number for branch {branch.branch}, with releases numbered as on Linux"
-    )
 
 
 def has_machine_code(built_for: tuple[str, ...], device: Device) -> bool:
@@ -274,7 +268,6 @@ def _condition(text: str, known: dict[str, str | None]) -> bool | None:
 
 
 def container_starts(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
-    """CONTAINER_REQUIREMENT: the runtime refuses to start the image on this driver and GPU."""
     image, driver, branch = candidate.image, candidate.driver, candidate.branch
     if image is None or driver is None or not image.require_cuda or not candidate.gpu:
         return

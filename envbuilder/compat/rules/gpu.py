@@ -23,7 +23,6 @@ from envbuilder.finding import Code, Finding
 
 
 def gpu_is_in_machine(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
-    """ARCH_MISMATCH: the GPU exists with another CPU architecture only."""
     for device in candidate.devices if candidate.gpu else ():
         row = device.row
         if row is not None and row.arch not in {"", candidate.arch}:
@@ -31,7 +30,6 @@ def gpu_is_in_machine(candidate: Candidate, _catalog: Catalog) -> Iterator[Findi
 
 
 def cuda_supports_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
-    """GPU_UNSUPPORTED_BY_CUDA: the toolkit's libraries have no machine code for the GPU."""
     toolkit = candidate.toolkit
     if not candidate.uses_gpu or toolkit is None:
         return
@@ -49,7 +47,6 @@ def cuda_supports_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Findin
 
 
 def cudnn_supports_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
-    """GPU_UNSUPPORTED_BY_CUDNN: this cuDNN has no kernels for the GPU."""
     row = candidate.cudnn_row
     if not candidate.uses_gpu or row is None:
         return

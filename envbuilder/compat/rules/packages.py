@@ -14,14 +14,12 @@ from envbuilder.finding import Code, Finding
 
 
 def reviewed(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
-    """UNREVIEWED: the release's row was proposed by a program, and nobody has reviewed it."""
     release = candidate.release
     if not release.reviewed:
         yield about(candidate, Code.UNREVIEWED, "row", (release,), verified=release.verified)
 
 
 def installable(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
-    """NOT_INSTALLABLE: a source archive that raises, no wheel for the machine, or an extra with lost pins."""
     release, python = candidate.release, candidate.python
     if not release.installable:
         reason = release.not_installable_because or "its distribution has no wheel"
@@ -48,7 +46,6 @@ def _wheels(candidate: Candidate) -> WheelSet | None:
 
 
 def python_supported(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
-    """PYTHON_UNSUPPORTED: no wheel for this Python, or the system has another one."""
     wheels, release, python, system = _wheels(candidate), candidate.release, candidate.python, candidate.system
     own = candidate.system_python
     if python is None:
@@ -62,7 +59,6 @@ def python_supported(candidate: Candidate, _catalog: Catalog) -> Iterator[Findin
 
 
 def glibc_new_enough(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
-    """GLIBC_TOO_OLD: the system's C library is older than the wheel's tag, or is not glibc."""
     wheels, other, release = _wheels(candidate), candidate.other, candidate.release
     if other is not None:
         rows = (release, other)
@@ -94,7 +90,6 @@ _TITLE = {"numpy": "NumPy", "protobuf": "protobuf", "keras": "Keras"}
 
 
 def packages_fit(candidate: Candidate, _catalog: Catalog | None = None) -> Iterator[Finding]:
-    """NUMPY_ABI, PROTOBUF_ABI, KERAS_MISMATCH, PACKAGE_CONFLICT: a pinned package outside of this build's bounds."""
     release = candidate.release
     for package, version in candidate.packages:
         refusing = (row for row in bounds_on(candidate, package) if not versions.admits(row[0].bounds, version))
@@ -102,14 +97,9 @@ def packages_fit(candidate: Candidate, _catalog: Catalog | None = None) -> Itera
         if bound is not None:
             yield _about_package(candidate, "declared" if declared else "undeclared", bound, version=version)
         if package == "tf-keras" and versions.minor(version) != versions.minor(release.version):
-            fields = {
-                "version": version,
-                "tensorflow": release.version,
-                "minor": versions.minor(version),
-                "own_minor": versions.minor(release.version),
-            }
-            bound_text = _tf_keras_bound(release)
-            yield about(candidate, Code.KERAS_MISMATCH, "tf_keras", (release,), **fields, bound=bound_text)
+            minors = {"minor": versions.minor(version), "own_minor": versions.minor(release.version)}
+            fields = {"version": version, "tensorflow": release.version, "bound": _tf_keras_bound(release), **minors}
+            yield about(candidate, Code.KERAS_MISMATCH, "tf_keras", (release,), **fields)
 
 
 def _about_package(

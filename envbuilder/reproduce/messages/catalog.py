@@ -25,13 +25,11 @@ Layer = Literal[
     "memory", "speed", "distribution", "code", "symptom", "fact", "noise",
 ]  # fmt: skip
 
-
 Mark = Literal["follows", "goes_on", "not_found", "opens", "ran", "memory", "suggests", "asks", "other_vendor"]
 """What a message says besides its code: it follows from another message; TensorFlow goes on without the GPU; a CUDA
 library was not found; it names a library as a release opens it; code ran on the GPU, so its libraries were found;
 memory may be short; it has other causes too, so that its line alone proves none.
 """
-
 
 Text = str | tuple[str, ...]
 """A sentence with facts in braces (see terms.py), or several: the first one counts of which every fact is known."""
@@ -77,7 +75,6 @@ class MessageMatch(msgspec.Struct, frozen=True, kw_only=True):
 
 MOST_PER_SIGNATURE = 8
 """Matches with different values kept per message: a loader prints one line per library."""
-
 
 _FILES = [entry for entry in packaged_in(resources.files(__package__)) if entry.name.endswith(".yaml")]
 SIGNATURES = tuple(

@@ -59,7 +59,6 @@ _GROUPS = ("packages", "built", "environment")
 
 
 def statements(text: str) -> Iterator[ReportStatement]:
-    """Yield every field of a captured document; nothing for other reports."""
     document = parse(text)
     if document is None:
         return
@@ -100,7 +99,6 @@ def parse(text: str) -> CaptureDocument | None:
 
 
 def _texts(value: object) -> object:
-    """Keep the texts of a list or mapping."""
     if isinstance(value, dict):
         return {name: each for name, each in value.items() if isinstance(each, str)}
     return [each for each in value if isinstance(each, str)] if isinstance(value, list) else value

@@ -30,7 +30,6 @@ Side = Literal["fails", "works", "wanted"]
 
 
 def setup_of(line: str, start: int, end: int) -> Side:
-    """Classify the clause around a mention."""
     if _says_it_works(clause(line, start, end)):
         return "works"
     before = max((match.end() for match in phrase("break").finditer(line, 0, start)), default=0)
@@ -46,7 +45,6 @@ def _says_it_works(text: str) -> bool:
 
 
 def clause(line: str, start: int, end: int) -> str:
-    """Return the clause of a sentence around a mention."""
     before = max((match.end() for match in phrase("break").finditer(line, 0, start)), default=0)
     after = phrase("break").search(line, end)
     return line[before : after.start() if after else len(line)]

@@ -35,14 +35,13 @@ def statements(transcript: Transcript) -> Iterator[ReportStatement]:
             yield from _evidence(target, value, number, line)
         elif target == "install" and (inside := _INSIDE.search(match["label"])) is not None:
             yield from _evidence(target, inside[1], number, line)
-        elif _is_heading(line, match["label"]) and not match["label"].lower().startswith("installed version"):
+        elif not match["label"].lower().startswith("installed version") and (
+            _HEADING.match(line)
+            or line.rstrip().endswith(":")
+            or (line.lstrip()[:1] in "-*" and len(match["label"]) > 1)
+        ):  # a label with its value below, rather than a sentence that begins with the same words
             for following in _following(transcript, number):
                 yield from _evidence(target, transcript.line(following), following, transcript.line(following))
-
-
-def _is_heading(line: str, label: str) -> bool:
-    """Return True for a label with its value below, rather than a sentence that begins with the same words."""
-    return bool(_HEADING.match(line)) or line.rstrip().endswith(":") or (line.lstrip()[:1] in "-*" and len(label) > 1)
 
 
 def _following(transcript: Transcript, number: int) -> Iterator[int]:
@@ -152,7 +151,6 @@ _READERS: dict[str, Callable[[str, str], Found]] = {
     "install": _install, "origin": _bazel,
 }  # fmt: skip
 
-
 _COLUMNS = re.compile(
     rf"^\s{{0,8}}([A-Za-z0-9][A-Za-z0-9._-]{{0,63}})\s{{1,60}}({VERSION})(?:\s{{1,60}}[A-Za-z0-9_.*/:-]{{1,80}}){{0,2}}\s{{0,8}}$",
     re.ASCII,
@@ -204,7 +202,6 @@ ON_MACOS = re.compile(r"\bon (?:an? )?(?:mac ?os|os ?x|mac(?:book)?)\b", re.IGNO
 
 
 def mentions(transcript: Transcript) -> Iterator[ReportStatement]:
-    """Yield GPUs and operating systems named in sentences."""
     for number, line in _sentences(transcript, "gpu", 60):
         for match, name, count in gpus_in(without_addresses(line[:1_000])):
             if setup_of(line, match.start(), match.end()) == "fails":

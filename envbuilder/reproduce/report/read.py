@@ -29,8 +29,6 @@ from envbuilder.workspace import packaged_yaml
 
 
 class Recogniser(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One row of recognisers.yaml; the file explains the fields."""
-
     name: str
     trust: Trust
     pattern: str
@@ -177,7 +175,6 @@ def _bus(transcript: Transcript, number: int) -> int:
 
 
 def _of(row: Recogniser, match: re.Match[str], number: int, line: str, index: int) -> Iterator[ReportStatement]:
-    """Turn the groups of a match into statements, converted to field values."""
     groups = {_NUMBERED.sub("", name): value for name, value in match.groupdict().items() if value is not None}
     index = int(groups.pop("index", index))
     first, last = (line.count("\n", 0, match.span(match.lastindex or 0)[end]) for end in (0, 1))
@@ -224,17 +221,14 @@ def scalars(
             continue
         best = min(own, key=lambda row: (-RANK[row.trust], row.title, row.source == TAG, row.line))
         if field in _VERSIONS and not (field == "driver" and names_line(best.value)):
-            finer = [row for row in own if _extends(best.value, row.value)]  # 8.1.0 rather than 8.1
+            exact = len(numbers(best.value))
+            finer = [row for row in own if _same_line(best.value, row.value) and len(numbers(row.value)) > exact]
             best = min(finer, key=lambda row: (-RANK[row.trust], row.line), default=best)
         chosen[field] = best
         others = {row.value: row for row in reversed(own) if not _agree(field, best.value, row.value)}
         dropped = sorted(others.values(), key=lambda row: (-RANK[row.trust], row.line))[:8]
         against += [ConflictingStatements(field=field, kept=best, dropped=row) for row in dropped]
     return chosen, tuple(against)
-
-
-def _extends(short: str, full: str) -> bool:
-    return _same_line(short, full) and len(numbers(full)) > len(numbers(short))
 
 
 def _same_line(short: str, full: str) -> bool:
