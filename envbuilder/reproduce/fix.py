@@ -113,8 +113,8 @@ def _changed(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
     stated = release_of(case.reported.tensorflow or "")
     if stated != question.tensorflow and all(change.field != "tensorflow" for change in changes):
         changes = (Change("tensorflow", stated, near.tensorflow), *changes)  # a nightly, taken for its minor line
-    works = msgspec.structs.replace(check(near, catalog).environment, os=None)  # an image has its own system
-    wanted, environment = environment_for(works, question, catalog)
+    found = msgspec.structs.replace(check(near, catalog).environment, os=None)  # an image has its own system
+    wanted, environment = environment_for(found, question, catalog)
     return _Fix(near, changes, wanted, environment, worked)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from envbuilder.compat.install import WHEELS
 from envbuilder.reproduce.causes import cause_of
@@ -123,7 +124,7 @@ def _block(language: str, lines: Iterable[str]) -> str:
     return "\n".join([f"{fence}{language}", *shown, fence])
 
 
-_FILTERS = {
+_FILTERS: dict[str, Callable[..., Any]] = {
     "short": _short, "word": _WORDS.get, "line": terminal_text.line, "code": terminal_text.code, "field": _field,
     "markdown": terminal_text.markdown, "prose": _prose, "statement": _statement,
 }  # fmt: skip
