@@ -20,8 +20,6 @@ from envbuilder.validation.image_loader import DEFAULT_PATH, ImageSearch
 from envbuilder.validation.layer_scan import PATHS
 
 _INSTALLERS = (("apt", "usr/bin/apt-get"), ("dnf", "usr/bin/dnf"), ("dnf", "usr/bin/microdnf"), ("apk", "sbin/apk"))
-_GLIBC_PACKAGE = re.compile(r"^Package: libc6\n(?:.+\n)*?Version: (\d+\.\d+)", re.MULTILINE)
-"""Not every glibc defines symbols of its own version: the newest of 2.31 are of 2.30."""
 _FIELD = re.compile(r"^(ID|VERSION_ID)=[\"']?([A-Za-z0-9._-]+)", re.MULTILINE)
 
 
@@ -94,8 +92,9 @@ def _libc(files: ImageFiles, search: ImageSearch) -> tuple[str, str]:
     version = search.glibc()
     if version is None:
         return ("musl" if any(PATHS["musl"].match(one) for one in files.paths) else ""), ""
-    packaged = _GLIBC_PACKAGE.findall(decoding.lossy(files.content("var/lib/dpkg/status") or b""))
-    return "glibc", max(filter(None, (version, *packaged[:1])), key=versions.key, default="")
+    # Not every glibc defines symbols of its own version: the newest of 2.31 are of 2.30.
+    packaged = files.packages(len(files.records)).get("libc6", "").partition("-")[0]
+    return "glibc", max(filter(versions.key_or_none, (version, packaged)), key=versions.key, default="")
 
 
 def _pythons(files: ImageFiles, image: Image) -> Iterator[FoundPython]:

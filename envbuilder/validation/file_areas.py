@@ -193,18 +193,19 @@ class _Entries:
 
     def happened(self, path: str, entry: StackedFile, *, is_there: bool) -> Iterator[Event]:
         """Yield what happened to an entry. What the image's record proves is as it was then."""
-        for event, user in self.users.items() if is_there else ():
+        if not is_there:
+            if self._is_removed(path):
+                yield "removed"
+            return
+        for event, user in self.users.items():
             if self.closed(path, entry.row, user):
                 yield event
                 break
-        if is_there and entry.layer < self._subject.proven:
+        if entry.layer < self._subject.proven:
             return
-        is_emptied = entry.row.kind == "file" and not entry.row.size and path in self._files.hidden
-        if (not is_there or is_emptied) and self._is_removed(path, is_there=is_there):
+        row, installed = entry.row, self.installed(path)
+        if row.kind == "file" and not row.size and path in self._files.hidden and installed is None:
             yield "removed"
-        if not is_there:
-            return
-        row = entry.row
         yield "brought" if entry.layer >= self._subject.of_base else "based"
         yield from self._is_wrong(path, row)
         if row.kind != "link" and row.mode & 0o1002 == 0o002:  # noqa: PLR2004 - writable, not sticky
@@ -213,7 +214,6 @@ class _Entries:
             yield "raised"
         if row.kind == "folder":
             return
-        installed = self.installed(path)
         if installed is None and not self.is_owned(path):
             yield "added"
         if entry.layer >= self._subject.of_base and self._is_changed(path, entry, installed):
@@ -245,7 +245,9 @@ class _Entries:
             soname = real.row.binary.soname if real is not None and real.row.binary is not None else ""
             # CUPTI's file is named by year, ``libcupti.so.2020.3.1``: its soname is a link to it.
             is_behind = row.kind == "file" and self._files.resolve(f"{posixpath.dirname(path)}/{soname}") == path
-            if soname and not is_behind and not _is_same_name(posixpath.basename(path), soname):
+            stems = {name.partition(".so")[0] for name in (posixpath.basename(path), soname)}
+            majors = {major[1] for name in (posixpath.basename(path), soname) if (major := _MAJOR.search(name))}
+            if soname and not is_behind and max(len(stems), len(majors)) > 1:
                 yield "renamed"
 
     @cached_property
@@ -301,9 +303,7 @@ class _Entries:
         before = next((was for one in names if (was := self._files.was(one, installed)) is not None), None)
         return before is None or not is_same(before.row, entry.row)
 
-    def _is_removed(self, path: str, *, is_there: bool) -> bool:
-        if is_there:  # a file that is emptied
-            return self.installed(path) is None
+    def _is_removed(self, path: str) -> bool:
         layer = self._files.gone[path]
         is_moved = self._files.resolve(path) in self._files.paths
         return not (is_moved or layer < self._subject.of_base or self._may_be_of_others(path, layer))
@@ -436,11 +436,6 @@ class _Entries:
             for name in names
             if not (place in own and name.startswith(_OF_PYTHON))
         )
-
-
-def _is_same_name(name: str, soname: str) -> bool:
-    majors = {major[1] for text in (name, soname) if (major := _MAJOR.search(text))}
-    return name.partition(".so")[0] == soname.partition(".so")[0] and len(majors) <= 1
 
 
 def _is_closed(row: FileRow, user: int) -> bool:

@@ -120,8 +120,17 @@ def _markers(subject: ImageContext) -> dict[str, str]:
 
 
 def no_stub(subject: ImageContext) -> CheckOutput:
+    search = subject.search
+    own = subject.python.own(search)
+    ends = ((name, tensorflow_install.find(search, name, own)[0]) for name in LOADED)
+    findings = [found("stub", name=name, place=path) for name, path in ends if path and search.is_stub(path)]
+    for folder in search.library_path:
+        is_named = posixpath.basename(posixpath.normpath(folder)) == "stubs"
+        is_named = is_named and any(name.startswith("libcuda.so") for name in search.names(folder))
+        if is_named and not any(folder in one.found for one in findings):
+            findings.append(found("stub", name="libcuda.so", place=folder))
     expected, observed = "the driver's own library, or none", "no stub where the driver belongs"
-    return area_output(subject, "no-stub", stubs(subject), expected, observed)
+    return area_output(subject, "no-stub", findings, expected, observed)
 
 
 def tools(subject: ImageContext) -> CheckOutput:
@@ -192,19 +201,6 @@ def _twice(search: Search, twice: dict[str, list[str]]) -> Finding:
     severity = Severity.ERROR if differ else Severity.WARNING
     copies = "; ".join(", ".join(copies) for copies in twice.values())
     return found("two_cuda", severity, families=", ".join(twice), texts="; ".join(texts), copies=copies)
-
-
-def stubs(subject: ImageContext) -> list[Finding]:
-    search = subject.search
-    own = subject.python.own(search)
-    ends = ((name, tensorflow_install.find(search, name, own)[0]) for name in LOADED)
-    findings = [found("stub", name=name, place=path) for name, path in ends if path and search.is_stub(path)]
-    for folder in search.library_path:
-        is_named = posixpath.basename(posixpath.normpath(folder)) == "stubs"
-        is_named = is_named and any(name.startswith("libcuda.so") for name in search.names(folder))
-        if is_named and not any(folder in one.found for one in findings):
-            findings.append(found("stub", name="libcuda.so", place=folder))
-    return findings
 
 
 def complete(subject: ImageContext) -> CheckOutput:

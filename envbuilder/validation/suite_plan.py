@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
-from importlib import resources
-from importlib.resources.abc import Traversable
 from itertools import accumulate
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from envbuilder.environment import Flavor
 from envbuilder.validation.checks import CHECKS, GROUPS, Check, Profile
-from envbuilder.workspace import content_key, packaged, packaged_in
+from envbuilder.workspace import content_key, packaged
 
 _HERE_TIMES = 2.0
 """Factor of all limits without a container: the files may be on the file server of a cluster."""
@@ -94,26 +93,21 @@ def plan(checks: tuple[Check, ...], facts: Facts) -> bytes:
 @cache
 def probe_files() -> Mapping[str, bytes]:
     """Return the probes by file name, in a form that every Python from 3.6 on can read."""
-    return {name: for_python36(data) if name.endswith(".py") else data for name, data in _probe_sources()}
-
-
-def _probe_sources() -> Iterator[tuple[str, bytes]]:
-    return _sources(resources.files("envbuilder") / "probes" / "suite", "", (".py", ".sh"))
+    sources = _sources("probes/suite", ".py", ".sh")
+    return {name: for_python36(data) if name.endswith(".py") else data for name, data in sources.items()}
 
 
 def outside_files() -> Mapping[str, bytes]:
-    """Return code and data of the checks that run on the host, sub-folders included; `CHECKS` is hashed as values."""
-    found = dict(_sources(resources.files("envbuilder") / "validation", "host/", (".py", ".yaml")))
-    del found["host/checks.yaml"]
-    return found
+    """Return code and data of the checks that run on the host; `CHECKS` is hashed as values."""
+    sources = _sources("validation", ".py", ".yaml")
+    return {f"host/{name}": data for name, data in sources.items() if name != "checks.yaml"}
 
 
-def _sources(folder: Traversable, prefix: str, endings: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    for item in packaged_in(folder):
-        if item.name.endswith(endings):
-            yield prefix + item.name, packaged(item)
-        elif item.is_dir() and item.name != "__pycache__":
-            yield from _sources(item, f"{prefix}{item.name}/", endings)
+def _sources(folder: str, *endings: str) -> Mapping[str, bytes]:
+    """Return the files below a folder of the package, by their paths in it."""
+    root = Path(__file__).parents[1] / folder
+    paths = (path for path in sorted(root.rglob("*")) if path.suffix in endings)
+    return {path.relative_to(root).as_posix(): packaged(path) for path in paths}
 
 
 @cache
@@ -122,7 +116,7 @@ def digest() -> str:
 
     Comments, docstrings and the sentence of each check do not count: rewording them invalidates no verdict.
     """
-    return digest_of(CHECKS, {**dict(_probe_sources()), **outside_files()})
+    return digest_of(CHECKS, {**_sources("probes/suite", ".py", ".sh"), **outside_files()})
 
 
 def digest_of(checks: tuple[Check, ...], files: Mapping[str, bytes]) -> str:
