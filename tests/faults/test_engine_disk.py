@@ -131,7 +131,7 @@ def test_command_says_beforehand_that_there_is_no_room(small: SmallEngine, tmp_p
     assert "Traceback" not in done.stderr
 
 
-def test_disk_that_stands_still_is_waited_for(small: SmallEngine, base: str, tmp_path: Path) -> None:
+def test_slow_disk_is_waited_for(small: SmallEngine, base: str, tmp_path: Path) -> None:
     """While every write waits, a build waits too; it continues with the disk, and its image is right."""
     frozen = subprocess.run(["fsfreeze", "-f", small.folder / "disk"], check=False).returncode == 0
     if not frozen:

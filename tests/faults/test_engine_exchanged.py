@@ -83,7 +83,7 @@ ALWAYS = (EXCHANGES[1], EXCHANGES[3])
 @pytest.mark.parametrize(
     "exchange", [pytest.param(one, id=one.name, marks=() if one in ALWAYS else pytest.mark.full) for one in EXCHANGES]
 )
-def test_container_that_others_end_is_no_verdict(own: OwnEngine, exchange: Exchange) -> None:
+def test_container_that_is_ended_from_outside_gives_no_verdict(own: OwnEngine, exchange: Exchange) -> None:
     engine = own.connect()
     began = time.monotonic()
     ended: list[BaseException] = []
@@ -137,7 +137,7 @@ def test_build_in_an_engine_that_ends_is_no_failed_step(own: OwnEngine, exchange
 
 
 @pytest.mark.engine
-def test_what_a_container_does_to_itself_is_its_own(own: OwnEngine) -> None:
+def test_container_that_ends_itself_has_its_own_result(own: OwnEngine) -> None:
     engine = own.connect()
     assert run(engine, "exit 137").exit_code == 137
     assert run(engine, "sleep 20", time_limit=1.0).timed_out

@@ -39,7 +39,7 @@ def lay_out(root: Path, case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_what_is_proposed_is_what_the_index_shows(
+def test_proposal_is_what_the_index_shows(
     case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lay_out(tmp_path / "simple", case)

@@ -143,7 +143,7 @@ def left_of(engine: DockerEngine, pid: int) -> tuple[int, int]:
     return len(engine._api.containers(all=True, filters=mine)), len(engine._api.volumes(filters=mine)["Volumes"] or [])
 
 
-def test_what_the_host_lends_to_a_step_is_in_no_layer(engine: DockerEngine, base: str, tmp_path: Path) -> None:
+def test_files_of_the_host_for_a_step_are_in_no_layer(engine: DockerEngine, base: str, tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text(
         f"FROM {base}\n"
         "RUN --mount=type=bind,source=host,target=/run/host --mount=type=cache,target=/cache "

@@ -88,7 +88,7 @@ def type_into(opened: Browser, text: str) -> None:
     )
 
 
-def test_it_renders_without_a_complaint_and_without_the_network(opened) -> None:
+def test_page_renders_without_a_complaint_and_without_the_network(opened) -> None:
     assert len(visible(opened, "#environments article")) == 11
     assert len(visible(opened, ".grid tbody tr")) == 9
     assert opened.js("document.querySelectorAll('svg.picture').length") >= 11
@@ -128,7 +128,7 @@ def test_verdict_can_be_unchecked(opened) -> None:
     assert any("IMPOSSIBLE" in text for text in visible(opened, ".grid .cell"))
 
 
-def test_what_was_never_run_is_behind_the_filter(opened) -> None:
+def test_environment_that_was_never_run_is_behind_the_filter(opened) -> None:
     assert [text.split()[0] for text in visible(opened, ".grid-1 tbody th")][-1] == "2.12.0"
     assert "Python 3.9" not in " ".join(visible(opened, ".grid-1 thead th"))
     opened.js("document.querySelector('#filter input[value=\"NOT RUN\"]').click()")

@@ -208,7 +208,7 @@ def foreign(
     engine.remove(FOREIGN)
 
 
-def test_image_of_others(engine: DockerEngine, foreign: str) -> None:
+def test_foreign_image_gets_a_verdict_without_a_lock(engine: DockerEngine, foreign: str) -> None:
     verdict = validate(engine, ValidationRequest(image=foreign, catalog=load()))
     assert verdict.environment is None
     assert "locked" not in {one.name for one in verdict.checks}

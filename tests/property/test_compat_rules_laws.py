@@ -82,7 +82,7 @@ def test_no_rule_reads_the_other_side(question: Question) -> None:
 
 @examples(66)
 @given(questions)
-def test_what_is_chosen_is_exactly_what_was_not_given(question: Question) -> None:
+def test_chosen_axes_are_those_that_were_not_given(question: Question) -> None:
     answer = check(question, CATALOG).environment
     for axis in ("python", "cuda", "cudnn"):
         given_, told = getattr(question, axis), getattr(answer, axis)

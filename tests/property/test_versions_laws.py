@@ -64,7 +64,7 @@ CATALOG = load()
 TOLD: Catalog = told(CATALOG)
 
 
-def test_texts_refuse() -> None:
+def test_watched_texts_refuse_to_be_compared() -> None:
     assert Told("12.5") == "12.5"
     assert Told("12.5") != "12.6"
     assert isinstance(TOLD.tensorflow[0].version, Told)
@@ -118,6 +118,6 @@ def test_range_admits_what_packaging_admits(parts: list[str], comma: str) -> Non
 @pytest.mark.parametrize(
     "text", ["2.20", "2.20.0", "", "newest", ">=", "~=2", "2.20,<2.21", ">=2.20,", ">2 <3", "=2.20", "latest,<3"]
 )
-def test_what_is_not_a_range_has_no_bounds(text: str) -> None:
+def test_text_that_is_not_a_range_has_no_bounds(text: str) -> None:
     assert versions.bounds(text) is None
     assert versions.bounds("latest") == ()

@@ -303,7 +303,7 @@ def test_official_image_is_its_system(name: str, system: str, python: str, glibc
 
 
 @pytest.mark.parametrize("name", ["alpine", "alpine:3.20", "python:3.11-alpine", "python:3.11-alpine3.19"])
-def test_alpine_is_told_from_what_is_not_known(name: str) -> None:
+def test_alpine_differs_from_an_unknown_image(name: str) -> None:
     """No wheel loads on it, whatever its version."""
     found = CATALOG.plain_image(name)
     assert found is not None
@@ -316,7 +316,7 @@ UNKNOWN += " debian:12-backports ubuntu:30.04 busybox:1 mycompany/python:3.11 ng
 
 
 @pytest.mark.parametrize("name", UNKNOWN.split())
-def test_what_a_tag_does_not_say_is_not_known(name: str) -> None:
+def test_image_is_unknown_if_its_tag_does_not_name_it(name: str) -> None:
     assert CATALOG.plain_image(name) is None
     assert CATALOG.image(name) is None
 

@@ -30,7 +30,7 @@ def matrix(root: Path, *, flavor: str = "cpu", more: str = "", tensorflow: str =
     return str(path)
 
 
-def test_base_of_ones_own_is_a_system(tmp_path: Path) -> None:
+def test_base_of_a_matrix_is_a_system(tmp_path: Path) -> None:
     workspace = keep(tmp_path, PLAIN)
     (gpu,) = choose(matrix(tmp_path, flavor="gpu"), (), workspace, CATALOG).environments
     assert (gpu.os, gpu.python, gpu.id) == ("corp", "3.10", "tf2.13.1-py310-cu11.8-cudnn8.6-corp-bbbbbbbb")

@@ -68,6 +68,6 @@ def test_reported_mismatch_is_built_and_kept_as_a_finding(combination: dict[str,
         assert code in {finding.code for finding in found.findings if finding.severity is Severity.ERROR}
 
 
-def test_what_cannot_be_installed_is_rejected_even_as_reported() -> None:
+def test_environment_that_cannot_be_installed_is_rejected_even_as_reported() -> None:
     assert isinstance(resolve(Combination(tensorflow="2.20.0", python="3.7"), CATALOG, as_reported=True), Rejection)
     assert isinstance(resolve(Combination(tensorflow="9.9.9"), CATALOG, as_reported=True), Rejection)

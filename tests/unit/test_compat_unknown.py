@@ -17,7 +17,7 @@ CATALOG = load()
 
 
 @given(st.from_regex(r"[1-3]\.[0-9]{1,2}\.[0-9]", fullmatch=True))
-def test_what_is_named_as_near_has_no_other_between(version: str) -> None:
+def test_no_release_is_between_one_and_its_near_ones(version: str) -> None:
     known = [row.version for row in CATALOG.releases()]
     named = [text for text in known if text in no_release(version, None, CATALOG).message.replace(",", " ").split()]
     if version in known or not named or any(versions.minor(text) == versions.minor(version) for text in known):
@@ -29,7 +29,7 @@ def test_what_is_named_as_near_has_no_other_between(version: str) -> None:
 
 @pytest.mark.parametrize("day", ["2019-10-01", "2021-03-01", "2022-12-24", "2024-06-17", "2025-08-14", "2026-03-05"])
 @pytest.mark.parametrize("version", ["1.15.0", "2.4.1", "2.10.1", "2.15.1", "2.20.0", "2.21.0"])
-def test_what_is_nearest_on_a_day_existed_on_it(version: str, day: str) -> None:
+def test_nearest_environment_of_a_day_existed_on_it(version: str, day: str) -> None:
     document = answer(Question(tensorflow=version, install="and-cuda", as_of=day, gpus=("T4",)), CATALOG)
     if document.compatible is not True and document.nearest is None:
         return  # nothing is offered

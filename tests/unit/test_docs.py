@@ -146,7 +146,7 @@ _INSTALL = re.compile(
 _STRANGER = re.compile(r"""(?:^|[\s'"])envbuilder(?=[\s'"\[=<>~!]|$)""")
 
 
-def test_no_line_installs_the_project_of_somebody_else() -> None:
+def test_no_line_installs_a_foreign_project() -> None:
     """``envbuilder`` on the package index is another project; this one is ``tf-envbuilder``."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=TOP, capture_output=True, text=True, check=True).stdout
     paths = [TOP / name for name in listed.split("\0") if name and not name.startswith("images/")]

@@ -58,7 +58,7 @@ def test_recorded_failure_is_read() -> None:
     assert 0.1 < done.seconds < 60
 
 
-def test_recorded_cache_hits_are_told_from_work() -> None:
+def test_recorded_cache_hits_differ_from_executed_steps() -> None:
     trace, steps = replay("cached.jsonl")
     assert {step.kind for step in steps if "RUN" in step.name} == {"cached"}
     assert trace.failure() is None

@@ -60,7 +60,7 @@ def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             engine._api.remove_image(image, force=True)
 
 
-def test_it_says_what_it_is(bench: Bench) -> None:
+def test_engine_describes_itself(bench: Bench) -> None:
     info = bench.engine.info()
     assert info.name
     assert info.version
@@ -119,7 +119,7 @@ def test_missing_base_is_not_the_images_fault(bench: Bench, tmp_path: Path) -> N
         bench.engine.build(request, lambda _: None)
 
 
-def test_what_the_caller_raises_passes_through(bench: Bench, tmp_path: Path) -> None:
+def test_exception_of_the_caller_passes_through(bench: Bench, tmp_path: Path) -> None:
     """An exception of the caller, even an OSError, is not taken for the engine's."""
 
     def full(_: Step) -> None:

@@ -40,7 +40,7 @@ def nvml(**answers: Callable[..., Any]) -> SimpleNamespace:
     return SimpleNamespace(NVMLError=FakeNvmlError, **{**ANSWERS, **answers})
 
 
-def test_gpu_that_is_cut_is_its_slices() -> None:
+def test_gpu_with_mig_is_its_slices() -> None:
     """The first GPU is cut into two slices of seven that there may be."""
     cut = nvml(
         nvmlDeviceGetMigMode=lambda handle: (1, 1) if handle == 0 else (0, 0),
@@ -85,7 +85,7 @@ def test_driver_without_nvml_is_still_seen(tmp_path: Path) -> None:
     assert host.describe(tmp_path, nvml(nvmlInit=refuse)).driver == "450.80.02"
 
 
-def test_unknown_host_is_described_by_nothing(tmp_path: Path) -> None:
+def test_unknown_host_has_empty_fields(tmp_path: Path) -> None:
     seen = host.describe(tmp_path, nvml(nvmlInit=refuse))
     assert (seen.driver, seen.gpus, seen.memory, seen.persistence) == (None, (), 0, None)
     assert msgspec.json.decode(msgspec.json.encode(seen), type=type(seen)) == seen

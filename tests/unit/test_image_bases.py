@@ -73,7 +73,7 @@ def test_old_recipes_base_is_not_used(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "apt-get install mmdebstrap" in caught.value.hint
 
 
-def test_what_is_not_debian_cannot_be_bootstrapped(tmp_path: Path) -> None:
+def test_system_other_than_debian_cannot_be_bootstrapped(tmp_path: Path) -> None:
     ubuntu = msgspec.structs.replace(BOOKWORM, name="ubuntu-22.04", image="ubuntu:22.04", suite="")
     with pytest.raises(InfrastructureError, match="only come from a registry") as caught:
         ensure_base(FakeEngine(), ubuntu, tmp_path, lambda _: None)

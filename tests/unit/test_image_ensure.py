@@ -184,7 +184,7 @@ def test_record_of_a_known_image_is_in_no_build_and_stays(workspace: Workspace) 
     assert stale(vetted(), workspace) == ()
 
 
-def test_what_stands_is_not_built_again(workspace: Workspace) -> None:
+def test_existing_image_is_not_built_again(workspace: Workspace) -> None:
     engine = engine_with_base()
     first = made(workspace, engine)
     second = made(workspace, engine)

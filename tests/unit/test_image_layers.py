@@ -31,14 +31,14 @@ def test_every_pinned_package_is_in_one_layer() -> None:
     assert names(added, text) == [["nvidia-cublas-cu12"], ["nvidia-nccl-cu12"], ["tensorflow"], ["numpy"], ["scipy"]]
 
 
-def test_what_differs_between_releases_is_above_what_does_not() -> None:
+def test_layers_that_differ_between_releases_are_above_the_others() -> None:
     text = "".join(pin(*one.split("==")) for one in COMPLETE.cuda_wheels) + pin("tensorflow", "2.20.0")
     found = [one for (one,) in names(COMPLETE, text)]
     assert [name.split("-")[1] for name in found[-4:-1]] == ["curand", "cusolver", "nccl"]
     assert "nvidia-cudnn-cu12" in found[:-4]
 
 
-def test_what_an_added_package_requires_is_in_its_layer() -> None:
+def test_requirements_of_an_added_package_are_in_its_layer() -> None:
     text = "# added by the matrix: contourpy matplotlib\n" + LOCK
     text += pin("contourpy", "1.3.0") + pin("matplotlib", "3.9.0")
     added = msgspec.structs.replace(GPU, requirements=("tensorflow==2.20.0", "matplotlib", "numpy<3"))

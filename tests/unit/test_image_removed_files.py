@@ -71,7 +71,7 @@ def gone(name: str, *paths: str, asked_for: tuple[str, ...] = (), version: str =
     return {row.path: row.reason for row in removed(made, load().leave_out, asked_for=asked_for)}
 
 
-def test_what_compilers_read_is_removed_and_what_python_reads_stays() -> None:
+def test_files_for_compilers_are_removed_and_files_for_python_stay() -> None:
     kept = (
         "a/__init__.py",
         "a/data.json",

@@ -19,7 +19,7 @@ LOCK = lock(numpy="2.1.3", nvidia_cublas_cu12="12.5.3.2", tensorflow="2.20.0")
 GPU, CPU = gpu_environment(), environment()
 
 
-def test_how_an_environment_was_chosen_leaves_no_trace() -> None:
+def test_choice_of_an_environment_leaves_no_trace() -> None:
     other = msgspec.structs.replace(GPU, chosen=("os", "cuda"))
     assert render_context(GPU, LOCK, templates()) == render_context(other, LOCK, templates())
 
@@ -76,7 +76,7 @@ def test_scripts_that_reach_the_network_get_the_files_of_the_host(environment: E
     "evil", ["2.20.0\nRUN id", "2.20.0 && id", "$(id)", "`id`", "2.20.0\\", '2.20.0"', "", "-x", "2.20.0;id", "a\x00b"]
 )
 @pytest.mark.parametrize("field", ["id", "tensorflow", "python", "os"])
-def test_nothing_but_a_word_enters_a_dockerfile(field: str, evil: str) -> None:
+def test_only_a_word_enters_a_dockerfile(field: str, evil: str) -> None:
     with pytest.raises(ValueError, match="not fit for a Dockerfile"):
         render_context(msgspec.structs.replace(GPU, **{field: evil}), LOCK, templates())
 
@@ -89,7 +89,7 @@ def test_start_up_requirement_counts_minor_version_compatibility() -> None:
 
 
 @pytest.mark.parametrize("evil", ["", "a b", "$(id)", "*;id", "../x", "a\nRUN id", "**"])
-def test_nothing_but_a_folder_is_put_on_the_loaders_path(evil: str) -> None:
+def test_only_a_folder_is_put_on_the_loaders_path(evil: str) -> None:
     with pytest.raises(ValueError, match="not fit for a Dockerfile"):
         render_context(msgspec.structs.replace(GPU, loader_folders=(evil,)), LOCK, templates())
 

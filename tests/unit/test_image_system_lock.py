@@ -47,7 +47,7 @@ def test_lock_names_versions_as_apt_takes_them() -> None:
         f"{GIT[1:]}  git_2.39_amd64.deb",
     ],
 )
-def test_what_is_no_line_of_a_lock_is_refused(line: str) -> None:
+def test_line_that_is_not_one_of_a_lock_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match="not a pinned package"):
         system_lock.parse(line + "\n")
 
@@ -101,7 +101,7 @@ def test_nothing_is_installed_that_the_base_has() -> None:
     assert "install-apt" not in files[f"{wanted.id}/Dockerfile"].decode()
 
 
-def test_lock_of_others_is_never_changed_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stale_lock_of_the_system_is_never_changed_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = environment("debian-bookworm", "git", "curl")
     workspace = Workspace(tmp_path)
     path = workspace.context(asked.id) / SYSTEM_LOCK

@@ -48,7 +48,7 @@ def test_page_s_word_decides_not_whether_a_wheel_is_hashed(site: Site, tmp_path:
         assert (found.content, found.proof) == (b"a.txt,,\n", "whole")
 
 
-def test_what_an_own_index_says_unproved_is_for_its_matrix_alone(
+def test_unproved_answer_of_an_own_index_is_for_its_matrix_only(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wheel_records, "_WHOLE", 10)
@@ -67,7 +67,7 @@ def test_what_an_own_index_says_unproved_is_for_its_matrix_alone(
     assert [known(*own).proof for own in ((), (site.url,), ("https://other.example/simple",))] == ["built"] * 3
 
 
-def test_what_an_own_index_proved_is_everyone_s(site: Site, tmp_path: Path) -> None:
+def test_proved_answer_of_an_own_index_is_for_every_matrix(site: Site, tmp_path: Path) -> None:
     cache, public = Cache(tmp_path / "wheels"), Site(json=True)
     with serving(public):
         own = WheelRecords(client(public.url, tmp_path / "index"), cache, own=(site.url,))
@@ -75,7 +75,7 @@ def test_what_an_own_index_proved_is_everyone_s(site: Site, tmp_path: Path) -> N
     assert WheelRecords(None, cache).of(LOCKED, TAGS).proof == "whole"
 
 
-def test_what_the_user_s_own_index_says_is_no_matrix_s_word(
+def test_answer_of_the_user_s_own_index_is_not_the_matrix_s(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wheel_records, "_WHOLE", 10)
@@ -134,7 +134,7 @@ def test_pins_are_written_once_and_never_changed(tmp_path: Path) -> None:
     assert read_pins(workspace)[DIGEST] == Pin(NAME, rows_digest(WHEEL))
 
 
-def test_what_a_build_proved_is_yielded_and_nothing_else(tmp_path: Path) -> None:
+def test_only_records_that_a_build_proved_are_yielded(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     (locked,) = lockfile.parse(LOCK)
     tags = frozenset({"py3-none-any"})

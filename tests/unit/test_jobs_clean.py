@@ -27,14 +27,14 @@ def left(engine: FakeEngine) -> set[str]:
     return {name for name in (*ON_THE_WAY, *KEPT) if engine.image(name) is not None}
 
 
-def test_what_was_made_on_the_way_goes(engine: FakeEngine) -> None:
+def test_intermediate_images_are_removed(engine: FakeEngine) -> None:
     document = clean(engine, CleanOptions())
     assert {row.reference for row in document.images} == set(ON_THE_WAY)
     assert left(engine) == set(KEPT)
     assert (document.containers, document.freed, engine.cache) == (2, 0, 30)
 
 
-def test_everything_of_ours_and_nothing_of_others(engine: FakeEngine) -> None:
+def test_all_images_of_envbuilder_and_no_others_are_removed(engine: FakeEngine) -> None:
     document = clean(engine, CleanOptions(everything=True, cache_keep=10))
     assert left(engine) == {"team/tensorflow:2.20.0"}
     assert document.images[-1].reference == "envbuilder/base:debian-bookworm"
@@ -49,7 +49,9 @@ def test_dry_run_removes_nothing(engine: FakeEngine) -> None:
     assert "2 images, 0.00 GB, stay (--all removes them)" in as_text(clean(engine, CleanOptions(dry_run=True)))
 
 
-def test_what_cannot_go_is_named_and_the_rest_goes(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_image_that_cannot_be_removed_is_named_and_the_others_are_removed(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     remove = engine.remove
 
     def refuse(reference: str) -> None:

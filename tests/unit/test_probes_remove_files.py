@@ -70,7 +70,7 @@ def cut_copy(library: Path, to: Path) -> bytes:
     return content
 
 
-def test_what_is_loaded_stays_byte_for_byte(library: Path, tmp_path: Path) -> None:
+def test_loaded_segments_stay_byte_for_byte(library: Path, tmp_path: Path) -> None:
     left = cut_copy(library, tmp_path / "libcut.so")
     before, after = Elf(str(library)), Elf(str(tmp_path / "libcut.so"))
     kind, start, size = 0, 2, 5

@@ -49,7 +49,7 @@ def test_target_keeps_its_a_however_nvcc_packed_it(name: str) -> None:
     assert ptx_text.read(entry) == Ptx("sm_90a", "9.0")
 
 
-def test_both_packings_hold_the_same_text() -> None:
+def test_text_is_the_same_in_both_packings() -> None:
     lz4, zstd = entry_of("ptx_speed.fatbin"), entry_of("ptx_balance.fatbin")
     packed, size = struct.unpack_from("<I", lz4.header, 16)[0], struct.unpack_from("<Q", lz4.header, 56)[0]
     text = lz4_head(lz4.payload[:packed], 1 << 16)

@@ -256,7 +256,7 @@ def test_each_distribution_of_a_release_is_read(index: PackageIndex, tmp_path: P
     assert outcome == {"tensorflow 2.20.0": "agrees", "tensorflow-gpu 2.20.0": "unchecked"}
 
 
-def test_what_is_kept_of_a_wheel_is_of_its_bytes_alone(index: PackageIndex, tmp_path: Path) -> None:
+def test_stored_evidence_of_a_wheel_is_of_its_bytes_only(index: PackageIndex, tmp_path: Path) -> None:
     kept, file = Cache(tmp_path / "kept"), wheel_of(index)
     assert [read(index, file, kept)[1] for _ in range(2)] == [False, True]
     for other in ("0" * 64, ""):
@@ -271,7 +271,7 @@ def wheel_of(index: PackageIndex) -> DistFile:
     return next(one for one in index.files("tensorflow") if "2.20.0-cp313" in one.filename)
 
 
-def test_what_is_missing_is_proposed_whole(index: PackageIndex) -> None:
+def test_missing_release_is_proposed_complete(index: PackageIndex) -> None:
     assert missing(CATALOG, index) == ("2.21.0rc0",)
     (row,) = refresh(Proposer(CATALOG, index, "2026-11-20"), ()).proposals
     assert (row.version, row.reviewed, row.gpu) == ("2.21.0rc0", False, True)

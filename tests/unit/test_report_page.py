@@ -123,7 +123,7 @@ def test_grids_by_gpu_driver_and_age_show_the_newest_real_verdict_of_each_place(
     assert list(words(grids["age"]).values()) == [[["FAILED"]]]
 
 
-def test_what_needs_attention_comes_first() -> None:
+def test_environments_that_need_attention_come_first() -> None:
     failed = failed_verdict(environment=environment(id="tf2.15.1-py39", tensorflow="2.15.1"))
     old = verdict(environment=environment(id="tf2.9.0-py39", tensorflow="2.9.0"))
     page = page_of(old, verdict(), inconclusive_verdict(), failed)

@@ -43,7 +43,7 @@ def test_different_gpus_stand_side_by_side() -> None:
         ("driver=460.32.03,libcuda=555.42.02,gpu=A100", (("cuInit", 803),)),
     ],
 )
-def test_what_the_driver_answers_follows_from_the_failure_or_the_combination(
+def test_answers_of_the_driver_follow_from_the_failure_or_the_combination(
     text: str, forced: tuple[tuple[str, int], ...]
 ) -> None:
     """A library newer than the kernel module works only as forward compatibility allows."""
@@ -84,14 +84,14 @@ def test_gpu_that_the_driver_does_not_serve_is_not_visible(text: str) -> None:
         ("driver=470.57.02,colour=red", "is not one of"),
     ],
 )
-def test_what_does_not_fit_the_grammar_is_refused(text: str, why: str) -> None:
+def test_profile_that_does_not_fit_the_grammar_is_refused(text: str, why: str) -> None:
     with pytest.raises(UsageError, match=why) as refused:
         parse(text)
     assert profiles.EXAMPLE in refused.value.hint
 
 
 @pytest.mark.parametrize("text", ["driver=999.1.1,gpu=A100", "driver=470.57.02,gpu=Voodoo 3"])
-def test_what_the_catalogue_lacks_is_no_claim(text: str) -> None:
+def test_host_that_the_catalogue_lacks_gives_no_claim(text: str) -> None:
     with pytest.raises(NoClaimError):
         parse(text)
 

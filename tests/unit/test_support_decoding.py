@@ -34,12 +34,12 @@ def test_damaged_json_is_one_exception(data: bytes, kind: type[msgspec.Struct]) 
 @pytest.mark.parametrize(
     "error", [zlib.error("bad block"), struct.error("too short"), IndexError(), RecursionError(), MemoryError()]
 )
-def test_what_a_parser_of_ours_raises_is_damage_too(error: Exception) -> None:
+def test_exceptions_of_a_parser_are_damage(error: Exception) -> None:
     with pytest.raises(decoding.DamagedError, match=r"a wheel: ."), decoding.damaged("a wheel"):
         raise error
 
 
-def test_what_is_not_about_the_bytes_passes() -> None:
+def test_exception_that_is_not_about_the_bytes_passes() -> None:
     for error in (OSError(5, "I/O"), KeyboardInterrupt()):
         with pytest.raises(type(error)), decoding.damaged("a wheel"):
             raise error

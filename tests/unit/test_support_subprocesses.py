@@ -72,7 +72,7 @@ def ends(pid: int) -> bool:
         pytest.param("(setsid sh -c 'echo $$ >pid; exec sleep 300' &) ; sleep 300", signal.SIGTERM, id="an orphan"),
     ],
 )
-def test_what_was_started_ends_with_its_starter(line: str, sent: signal.Signals, tmp_path: Path) -> None:
+def test_program_ends_with_its_starter(line: str, sent: signal.Signals, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(subprocesses.__file__).parents[2])}
     with subprocess.Popen([sys.executable, "-c", STARTER, line], cwd=tmp_path, env=environment, stderr=-3) as starter:
         try:
@@ -91,7 +91,7 @@ def test_answer_is_whole() -> None:
     assert (done.text, done.error_text) == ("\ufffd read", "\ufffd")
 
 
-def test_no_such_program_is_our_error(tmp_path: Path) -> None:
+def test_missing_program_is_a_program_error(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no program")
     for name in ("envbuilder-no-such-program", str(tmp_path), str(tmp_path / "text")):
         with pytest.raises(ProgramError, match="cannot be started") as told:
@@ -136,7 +136,7 @@ def test_signal_is_passed_on() -> None:
     assert run(["sh", "-c", "kill -9 $$"], within=30).code == -signal.SIGKILL
 
 
-def test_both_who_end_descendants_find_the_same() -> None:
+def test_lifeline_and_watchdog_find_the_same_descendants() -> None:
     """The lifeline and the suite have separate code for it, because each uses only the standard library."""
     with subprocess.Popen(
         ["sh", "-c", "sleep 60 & sh -c 'sleep 60 & wait' & echo on; wait"], stdout=subprocess.PIPE

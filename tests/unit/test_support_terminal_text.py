@@ -53,13 +53,13 @@ def test_nothing_steers_a_terminal(foreign: str, printed: str) -> None:
         "section_start:1:a",
     ],
 )
-def test_no_ci_system_takes_orders(order: str) -> None:
+def test_ci_systems_get_no_commands(order: str) -> None:
     text = terminal_text.text(f"before\n{order}")
     assert order.strip() not in text
     assert text.replace(" ", "").endswith(order.strip().replace(" ", ""))
 
 
-def test_what_only_looks_like_an_order_stays() -> None:
+def test_text_that_only_resembles_a_command_stays() -> None:
     for text in ("tsl::errors::Internal", "see ::error", "## Title", "::1"):
         assert terminal_text.text(text) == text
 
@@ -93,7 +93,7 @@ def test_json_means_the_same(document: dict[str, str]) -> None:
         ("\n\n  ", ""),
     ],
 )
-def test_text_of_others_is_one_line_that_commands_nothing(foreign: str, line: str) -> None:
+def test_foreign_text_is_one_line_without_commands(foreign: str, line: str) -> None:
     assert terminal_text.line(foreign) == line
 
 
@@ -109,7 +109,7 @@ def test_markdown_refers_to_nothing(reference: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["https://evil.example/a", "http://x", "HTTPS://x", "www.evil.example", "ftp://x"])
-def test_markdown_has_no_link_of_others(address: str) -> None:
+def test_markdown_has_no_foreign_link(address: str) -> None:
     written = terminal_text.markdown(f"go to {address} now")
     html = MarkdownIt("gfm-like", {"linkify": False}).render(written)
     assert address not in written
@@ -134,7 +134,7 @@ def test_columns_line_up_and_no_cell_forges_a_row() -> None:
 @pytest.mark.parametrize(
     "foreign", ["a" * 1_000_000, "\x1b]" * 300_000, "\x1b[" * 300_000, "\n" * 500_000, " " * 500_000]
 )
-def test_long_text_is_no_work(foreign: str) -> None:
+def test_long_text_is_cleaned_quickly(foreign: str) -> None:
     began = time.perf_counter()
     terminal_text.text(foreign)
     assert time.perf_counter() - began < 3.0

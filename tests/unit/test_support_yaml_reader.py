@@ -120,7 +120,7 @@ def test_oddity_is_named_briefly(data: bytes, says: str) -> None:
     assert caught.value.hint
 
 
-def test_nobody_reads_ninety_thousand_problems() -> None:
+def test_number_of_problems_is_limited() -> None:
     with pytest.raises(InputError) as caught:
         parse_yaml("".join(f"k{number}: 1\n" for number in range(20_000)).encode(), "m.yaml", Matrix)
     assert len(caught.value.problems) == 101
@@ -128,7 +128,7 @@ def test_nobody_reads_ninety_thousand_problems() -> None:
 
 
 @pytest.mark.parametrize("deep", [b"name: " + b"[" * 5000, b"{" * 5000, b"- " * 5000, b"[" * 200 + b"]" * 200])
-def test_nesting_without_end_is_told_by_its_line(deep: bytes) -> None:
+def test_nesting_without_end_is_reported_with_its_line(deep: bytes) -> None:
     with pytest.raises(InputError, match=r"m\.yaml:[12]: is not YAML: more than 100 deep"):
         parse_yaml(deep, "m.yaml", Matrix)
 

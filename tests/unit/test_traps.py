@@ -14,13 +14,13 @@ NO_MESSAGE = {"6"}
 """What is shown there is a line of nvidia-smi, in which nothing is wrong."""
 
 
-def test_there_are_twenty() -> None:
+def test_page_has_twenty_traps() -> None:
     assert list(TRAPS) == [str(number) for number in range(1, 21)]
     assert sorted(re.findall(r"\[(\d+)\]\(#", PAGE), key=int) == list(TRAPS)
 
 
 @pytest.mark.parametrize("number", TRAPS)
-def test_trap_says_how_it_looks_why_what_mends_it_and_what_shows_it(number: str) -> None:
+def test_trap_has_its_symptom_cause_fix_and_evidence(number: str) -> None:
     text = TRAPS[number]
     assert "```text\n" in text
     assert "\n**Why:** " in text

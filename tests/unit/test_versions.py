@@ -6,18 +6,18 @@ from envbuilder import versions
 
 
 @pytest.mark.parametrize(("one", "other"), [(None, "12.0"), ("12.0", None), (None, None)])
-def test_what_is_unknown_has_no_equal_major(one: str | None, other: str | None) -> None:
+def test_unknown_version_has_no_equal_major(one: str | None, other: str | None) -> None:
     assert not versions.same_major(one, other)
 
 
 @pytest.mark.parametrize("text", ["", "nightly", "cu12", "-1"])
-def test_what_is_no_version_has_no_key(text: str) -> None:
+def test_text_that_is_not_a_version_has_no_key(text: str) -> None:
     assert versions.key_or_none(text) is None
     with pytest.raises(ValueError, match="not a version"):
         versions.key(text)
 
 
-def test_one_version_has_several_spellings_and_what_is_unknown_is_like_nothing() -> None:
+def test_version_equals_its_other_spellings_and_no_unknown_one() -> None:
     assert versions.same("2.20", "2.20.0")
     assert versions.same("2.21.0-rc1", "2.21.0rc1")
     assert not versions.same("2.2.0", "2.20.0")
@@ -26,7 +26,7 @@ def test_one_version_has_several_spellings_and_what_is_unknown_is_like_nothing()
         assert not versions.same(text, text)
 
 
-def test_what_is_unknown_comes_before_every_version() -> None:
+def test_unknown_version_comes_before_every_version() -> None:
     texts = ["3.9", None, "3.11", "", "0"]
     assert sorted(texts, key=versions.order) == [None, "", "0", "3.9", "3.11"]
 
@@ -92,6 +92,6 @@ def test_version_stands_for_those_that_it_abbreviates(short: str, full: str, *, 
 @pytest.mark.parametrize(
     "short", ["", "new", "2.19.1,2.20.0", "2.20.0 ", "2.20.0;", "2.20.", "2.20.*", "12.4 or 12.5", "2.20.0\n"]
 )
-def test_what_is_more_or_less_than_a_version_abbreviates_none(short: str) -> None:
+def test_text_that_is_not_one_version_abbreviates_none(short: str) -> None:
     with pytest.raises(ValueError, match="not a version"):
         versions.is_prefix(short, "2.20.0")

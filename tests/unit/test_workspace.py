@@ -54,7 +54,7 @@ def test_only_equal_contents_have_equal_keys(one: dict[str, bytes], other: dict[
     assert (content_key(one) == content_key(other)) == (one == other)
 
 
-def test_what_is_written_below_out_is_found_there(tmp_path: Path) -> None:
+def test_files_written_below_out_are_found_there(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     paths = {
         workspace.verdicts: (workspace.verdict("a"), workspace.verdict("b")),
@@ -89,7 +89,9 @@ DAMAGE = {"not UTF-8": b'{"value":"\xff"}', "cut": b'{"value":', "empty": b"", "
 
 
 @pytest.mark.parametrize("data", DAMAGE.values(), ids=DAMAGE.keys())
-def test_damage_is_set_aside_and_named(data: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_document_is_renamed_with_a_warning(
+    data: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "m.json"
     path.write_bytes(data)
     assert read_document(path, Measurement) is None
@@ -97,7 +99,7 @@ def test_damage_is_set_aside_and_named(data: bytes, tmp_path: Path, capsys: pyte
     assert "renamed to m.json.damaged" in capsys.readouterr().err
 
 
-def test_another_versions_document_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_document_of_another_version_is_not_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "m.json"
     path.write_text('{"schema": "envbuilder/other/v9"}')
     assert read_document(path, Measurement) is None
@@ -105,7 +107,7 @@ def test_another_versions_document_is_left_alone(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().err == ""
 
 
-def test_seal_tells_every_changed_byte(tmp_path: Path) -> None:
+def test_checksum_detects_every_changed_byte(tmp_path: Path) -> None:
     path = tmp_path / "s.json"
     write_document(path, _Sealed("a name"))
     whole = path.read_bytes()
@@ -115,7 +117,7 @@ def test_seal_tells_every_changed_byte(tmp_path: Path) -> None:
         assert read_document(path, _Sealed) in (None, _Sealed("a name"))
 
 
-def test_cache_answers_whole_or_not_at_all_and_its_writes_never_fail(tmp_path: Path) -> None:
+def test_cache_returns_intact_data_only_and_its_writes_never_fail(tmp_path: Path) -> None:
     path = tmp_path / "c"
     cache(path, b"content")
     assert cached(path) == b"content"
@@ -128,7 +130,7 @@ def test_cache_answers_whole_or_not_at_all_and_its_writes_never_fail(tmp_path: P
     cache(path / "in a file", b"content")
 
 
-def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+def test_temporary_files_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "a[1].json"
     owners = (f"{2**22 + 1}_5", f"{2**22 + 2}_5", owner(), f"{os.getpid()}_5")
     dead, young, alive, another = (tmp_path / f".a[1].json.{name}.99.tmp" for name in owners)
@@ -140,7 +142,7 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == sorted([path, young, alive])
 
 
-def test_process_that_nobody_has_reaped_is_gone() -> None:
+def test_zombie_is_gone() -> None:
     """A zombie is listed until its parent waits for it, and does nothing any more."""
     with subprocess.Popen(["sleep", "60"]) as process:
         stat = Path(f"/proc/{process.pid}/stat")
@@ -154,7 +156,7 @@ def test_process_that_nobody_has_reaped_is_gone() -> None:
         assert stat.exists(), "it was not asked yet"
 
 
-def test_killed_processs_folder_goes_although_its_number_came_again(
+def test_folder_of_a_killed_process_is_removed_although_its_number_is_reused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process number can be reused; the start time tells the processes apart."""
@@ -174,7 +176,7 @@ def test_killed_processs_folder_goes_although_its_number_came_again(
 
 
 @pytest.mark.parametrize("folder", [False, True], ids=["a file for a folder", "a folder for the file"])
-def test_what_stands_in_the_way_is_named(tmp_path: Path, *, folder: bool) -> None:
+def test_obstacle_of_a_write_is_named(tmp_path: Path, *, folder: bool) -> None:
     path = tmp_path / "out" / "a.json"
     if folder:
         path.mkdir(parents=True)
@@ -187,7 +189,7 @@ def test_what_stands_in_the_way_is_named(tmp_path: Path, *, folder: bool) -> Non
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["a pipe", "a device"])
-def test_what_is_no_file_is_never_waited_for(make: Callable[[Path], None], tmp_path: Path) -> None:
+def test_pipe_or_device_is_never_waited_for(make: Callable[[Path], None], tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     make(path)
     with pytest.raises(InfrastructureError, match="not a file but a pipe or a device"):
@@ -195,7 +197,7 @@ def test_what_is_no_file_is_never_waited_for(make: Callable[[Path], None], tmp_p
     assert cached(path) is None
 
 
-def test_what_a_user_gives_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_input_of_a_user_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workspace, "_MOST_OF_A_PIPE", 1 << 20)
     os.mkfifo(tmp_path / "pipe")
     threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(b"content",), daemon=True).start()
@@ -204,7 +206,7 @@ def test_what_a_user_gives_has_an_end(tmp_path: Path, monkeypatch: pytest.Monkey
         read_users(Path("/dev/zero"))
 
 
-def test_name_that_is_no_text_can_be_written_down(tmp_path: Path) -> None:
+def test_file_name_that_is_not_text_can_be_written(tmp_path: Path) -> None:
     path = tmp_path / "d.json"
     write_document(path, {"path": os.fsdecode(b"/a/\xff")})
     assert read_document(path, dict[str, str]) == {"path": "/a/\ufffd"}
