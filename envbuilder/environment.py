@@ -1,4 +1,4 @@
-"""An environment: a combination whose every choice has been made; and a rejection: one that cannot be made."""
+"""Environments (combinations with a value for every axis) and rejections (combinations that cannot work)."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from envbuilder.finding import Finding
 
 Flavor = Literal["cpu", "gpu"]
 Variant = Literal["devel", "runtime", "notebook"]
-"""``devel`` is everything as its wheels bring it, with pip and uv; ``notebook`` is ``devel`` with `NOTEBOOK`.
+"""``devel`` has the complete wheels, pip and uv; ``notebook`` is ``devel`` with `NOTEBOOK`.
 
-``runtime`` is without what nothing in it can load or execute.
+``runtime`` has no files that nothing in it can load or execute.
 """
 
 WHOLE: Variant = "devel"
-"""The form that neither an id nor a document names."""
+"""The variant that neither an id nor a document names."""
 
 
 class Additions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What goes on top of TensorFlow: as a matrix asks for it, every value checked when that was read.
+    """Additions of a matrix to TensorFlow; their values were checked when the matrix was read.
 
     ``packages`` are locked together with TensorFlow, from the configured index and from ``indexes``.
     ``system_packages`` are installed by apt (``name`` or ``name=version``). ``env``, ``labels`` and ``files`` are
-    pairs; a file's are its path in the workspace and where it goes. ``template`` and ``certificates`` are paths in the
-    workspace; the certificates are added to the system's authorities.
+    pairs, those of a file its paths in the workspace and in the image. ``template`` and ``certificates`` are paths in
+    the workspace; the certificates are added to the system's authorities.
     """
 
     packages: tuple[str, ...] = ()
@@ -45,11 +45,11 @@ class Additions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 NOTHING_ADDED = Additions()
 
 NOTEBOOK = Additions(packages=("jupyterlab>=4",), system_packages=("git",))
-"""What the variant ``notebook`` adds."""
+"""The additions of the variant ``notebook``."""
 
 
 def with_notebook(added: Additions) -> Additions:
-    """Add `NOTEBOOK` to what a matrix adds; a package that the matrix names stays as it is there."""
+    """Add `NOTEBOOK` to the additions of a matrix; a package that the matrix names stays as it is there."""
     named = {re.split("[^a-z0-9.-]", text)[0] for text in (*added.packages, *added.system_packages)}
 
     def joined(own: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
@@ -63,7 +63,7 @@ def with_notebook(added: Additions) -> Additions:
 
 
 class Combination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One cell of a matrix: None is "choose for me".
+    """One cell of a matrix; the resolver chooses a value for None.
 
     ``packages`` are extra requirements (``numpy==2.0.0``); ``controls`` name deliberate defects (see `controls`).
     """
@@ -83,11 +83,11 @@ class Combination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class RegistryBase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What has to be known of a base that only a registry gives, to build on it.
+    """A base that only a registry has.
 
-    ``image`` is what FROM names. ``python_packages`` are the system's packages that bring the Python where the base
-    lacks it. ``brings_cuda`` is whether CUDA stands in it, and ``states_driver`` whether it says itself, by
-    NVIDIA_REQUIRE_CUDA, which drivers it starts on.
+    ``image`` is its reference in FROM. ``python_packages`` are the system's packages that bring Python if the base
+    lacks it. ``brings_cuda``: the base contains CUDA. ``states_driver``: it names the drivers that it starts on, in
+    NVIDIA_REQUIRE_CUDA.
     """
 
     image: str
@@ -97,12 +97,11 @@ class RegistryBase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class SystemCuda(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """CUDA of packages, to be installed on the system called ``os``.
+    """CUDA from packages of the system ``os``.
 
-    ``component`` is where in the distribution's archive the ``packages`` are, or ``repository`` the name of a further
-    one, which the user's configuration has. ``folders`` are those of the packages' that the loader has to be told of.
-    ``cudnn`` is the one wheel that cuDNN comes from, pinned (``nvidia-cudnn-cu11==8.6.0.163``). Versions and digests
-    are in the context's own locks.
+    The ``packages`` are in a ``component`` of the distribution's archive, or in a ``repository`` of the user's
+    configuration. ``folders`` are those of the packages that the loader's path needs. ``cudnn`` is the pinned wheel of
+    cuDNN (``nvidia-cudnn-cu11==8.6.0.163``). Versions and digests are in the context's own locks.
     """
 
     os: str
@@ -114,7 +113,7 @@ class SystemCuda(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NotInstalled(msgspec.Struct, frozen=True):
-    """A wheel of the CUDA set (``name==version``) of which an environment uses nothing, and why."""
+    """A wheel of the CUDA set (``name==version``) that an environment does not use, and the reason."""
 
     wheel: str
     reason: str
@@ -125,18 +124,17 @@ _NVRTC_11 = frozenset({"libnvrtc11.2", *(f"cuda-nvrtc-11-{number}" for number in
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
-    """A resolved combination: everything that locking, rendering and judging need, and nothing that a clock knows.
+    """A resolved combination: the input of locking, rendering and evaluation. It depends on no clock.
 
-    ``id`` is a valid image tag. ``requirements`` are what the lock starts from, ``cuda_wheels`` the exactly pinned CUDA
-    set that gets its own layer, ``constraints`` the bounds that the lock keeps. ``libraries`` are the sonames that this
-    TensorFlow opens at run time, ``loader_folders`` the folders under ``nvidia`` that it does not look into by itself
-    and that the loader has to be told of (``*``: every one). ``cuda`` and ``cudnn`` are what the wheels, or the base,
-    bring, ``built_cuda`` and ``built_cudnn`` what this TensorFlow was compiled with; these and ``minimum_driver`` are
-    None for a CPU flavour. ``chosen`` names the axes that the resolver filled in. ``base`` is not set for a system that
-    can be bootstrapped, ``system_cuda`` not where CUDA is none of the distribution's packages, ``additions`` not where
-    there are none, ``variant`` not for everything as installed (``devel``),
-    ``not_installed`` not if all of the CUDA set is: their files stay as they were. ``tag`` is the image's, if the
-    matrix has a pattern for tags.
+    - ``id`` is a valid image tag; ``tag`` is the image's tag if the matrix has a pattern for tags.
+    - ``requirements``: the input of the lock. ``constraints``: bounds of the lock. ``cuda_wheels``: the pinned CUDA
+      set, which gets its own layer.
+    - ``libraries``: the sonames that this TensorFlow opens at run time. ``loader_folders``: the folders below
+      ``nvidia`` that it does not search, for the loader's path (``*`` is every folder).
+    - ``cuda`` and ``cudnn`` are in the image, ``built_cuda`` and ``built_cudnn`` are those of TensorFlow's build; these
+      and ``minimum_driver`` are None for a CPU flavour.
+    - ``chosen``: the axes that the resolver filled in.
+    - Unset fields are not written. ``base``: a system that can be bootstrapped has none. ``variant``: ``devel``.
     """
 
     id: str
@@ -183,13 +181,13 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def other_variants(self) -> tuple[str, ...]:
-        """Name the environments that have the same pins, the nearest first; a notebook has more than others."""
+        """List the ids of environments with the same pins, the nearest first; a notebook has more pins."""
         whole = self.id.removesuffix(f"-{self.variant}")
         return (whole,) if self.variant == "runtime" else (f"{whole}-runtime", *((whole,) if self.variant else ()))
 
     @property
     def may_be_changed(self) -> bool:
-        """Return True if the image has an installer, and an environment that its user may write."""
+        """Return True if the image has an installer, and its user may write the virtual environment."""
         return self.variant != "runtime"
 
     @property
@@ -217,30 +215,30 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def pinned_packages(self) -> tuple[str, ...]:
-        """List the packages of the system whose versions a lock holds: on a system that can be bootstrapped, all."""
+        """List the packages of the system whose versions are locked: all, on a system that can be bootstrapped."""
         own = self.system_cuda.packages if self.system_cuda else ()
         return () if self.base else tuple(dict.fromkeys((*own, *self.added.system_packages)))
 
 
 class Environment(Resolved, frozen=True, kw_only=True):
-    """A resolved combination with its ``findings``: the warnings that hold although it was accepted."""
+    """A resolved combination with its ``findings``: warnings about an accepted combination."""
 
     findings: tuple[Finding, ...] = ()
 
 
 Predicate = Literal["installable", "unhindered", "buildable"]
-"""What "works" means of a nearest.
+"""The property of a closest compatible environment.
 
-``installable``: it can be installed, and will use the GPU. ``unhindered``: and no warning about the GPU holds for it,
-such as kernels that are compiled for minutes. ``buildable``: envbuilder can build it here.
+``installable``: it can be installed, and will use the GPU. ``unhindered``: it also has no warning about the GPU, such
+as kernels that are compiled for minutes. ``buildable``: envbuilder can build it here.
 """
 
 
 class Change(msgspec.Struct, frozen=True, gc=False, rename={"old": "from", "new": "to"}):
-    """One thing that differs between what was asked for and what works: ``cuda`` from ``11.2`` to ``11.0``.
+    """One change from the requested combination to one that works: ``cuda`` from ``11.2`` to ``11.0``.
 
-    ``field`` is an axis or a package's name. ``to`` is null where it has to go: a base image, or a way to install,
-    whose place the pinned CUDA wheels take.
+    ``field`` is an axis or a package's name. ``to`` is null for a base image, or a way to install, that the pinned CUDA
+    wheels replace.
     """
 
     field: str
@@ -249,9 +247,9 @@ class Change(msgspec.Struct, frozen=True, gc=False, rename={"old": "from", "new"
 
 
 class Rejection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A combination that cannot work, why, and the nearest combination that would (None where there is none).
+    """A combination that cannot work, the reason, and the nearest combination that works, if there is one.
 
-    ``changes`` are what differs in the nearest one, and ``predicate`` is what it satisfies.
+    ``changes`` lead to the nearest one, and ``predicate`` is its property.
     """
 
     combination: Combination
