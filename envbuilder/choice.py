@@ -19,12 +19,12 @@ from envbuilder.compat.selectors import select
 from envbuilder.compat.unknown import near_gpus
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, Problem, UnsatisfiableError, UsageError
-from envbuilder.matrix import REQUIREMENT, Matrix, MatrixBase, OnTop
+from envbuilder.matrix import REQUIREMENT, Matrix, MatrixAdditions, MatrixBase
 from envbuilder.support import console, pem
 from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.workspace import Workspace, read_document, read_users, settings_in, shipped, users_text
 
-_OnTop = TypeVar("_OnTop", bound=OnTop)
+_Additions = TypeVar("_Additions", bound=MatrixAdditions)
 
 VETTED = ("quickstart", "tensorflow", "notebook", "classic", "debian")
 """The shipped matrices whose contexts are committed in this project's ``images/``."""
@@ -173,7 +173,7 @@ def _resolved(parsed: Matrix, path: Path, root: Path, catalog: Catalog) -> Matri
             raise InputError((Problem(str(path), 0, "tensorflow", f"the catalogue has no release in {text}"),))
         return found
 
-    def read(given: _OnTop, **more: object) -> _OnTop:
+    def read(given: _Additions, **more: object) -> _Additions:
         return msgspec.structs.replace(given, packages=_required(given, root), requirements=None, **more)
 
     axes = parsed.axes
@@ -184,14 +184,14 @@ def _resolved(parsed: Matrix, path: Path, root: Path, catalog: Catalog) -> Matri
     )
 
 
-def _given_on(parsed: Matrix, base: str) -> tuple[OnTop, ...]:
-    """Return what a matrix and its rows add to environments on a base."""
+def _given_on(parsed: Matrix, base: str) -> tuple[MatrixAdditions, ...]:
+    """Return the additions of a matrix and its rows to environments on a base."""
     rows = tuple(row for row in parsed.include if row.os == base)
     on_it = rows or (parsed.axes is not None and base in parsed.axes.os)
     return (*((parsed,) if on_it else ()), *rows)
 
 
-def _required(given: OnTop, root: Path) -> tuple[str, ...]:
+def _required(given: MatrixAdditions, root: Path) -> tuple[str, ...]:
     """Return the packages of a matrix or row. Raises InputError for lines of its file that are not requirements."""
     if given.requirements is None:
         return given.packages

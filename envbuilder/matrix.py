@@ -1,4 +1,4 @@
-"""A matrix: what is to be built, as read from ``matrices/*.yaml``."""
+"""A matrix: the environments to build, as read from ``matrices/*.yaml``."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ BaseImageText = Annotated[
 
 
 class MatrixBase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A base of your own: an image by its digest, and the one of its Pythons to use (without it: the newest)."""
+    """Your own base: an image by its digest, and the one of its Pythons to use (default: the newest)."""
 
     image: BaseImageText
     python: DottedText | None = None
@@ -107,8 +107,8 @@ TemplateText = Annotated[
 ]
 
 
-class OnTop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What goes on top of TensorFlow: of a whole matrix, or of one row, which adds to it and outranks it.
+class MatrixAdditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Additions to TensorFlow: of a matrix, or of one of its rows, which adds to them and precedes them.
 
     ``requirements`` is a file of the workspace with one requirement a line; `choice` reads it into ``packages``.
     """
@@ -139,7 +139,7 @@ class Axes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     variant: Annotated[tuple[Variant, ...], FORM] = (WHOLE,)
 
 
-class Include(OnTop, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Include(MatrixAdditions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One combination in addition to the product of the axes."""
 
     tensorflow: SpecText
@@ -192,7 +192,7 @@ TagText = Annotated[
 ]
 
 
-class Matrix(OnTop, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Matrix(MatrixAdditions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A complete matrix file."""
 
     name: NameText
@@ -242,7 +242,7 @@ def _product(matrix: Matrix) -> Iterator[Combination]:
 
 
 def _included(row: Include, matrix: Matrix) -> Combination:
-    # A row's own packages name it, as they did before a whole matrix could have some.
+    # A row's own packages are part of its id; those of the matrix are not.
     own = (name for name in Combination.__struct_fields__ if name in Include.__struct_fields__)
     return Combination(
         **{name: getattr(row, name) for name in own},
@@ -250,8 +250,8 @@ def _included(row: Include, matrix: Matrix) -> Combination:
     )
 
 
-def _added(*given: OnTop) -> Additions:
-    """Join what a matrix and one of its rows add: lists grow, of single values and equal names the last counts."""
+def _added(*given: MatrixAdditions) -> Additions:
+    """Join the additions of a matrix and a row: lists grow, of single values and equal names the last counts."""
     joined: dict[str, Any] = {}
     for name in Additions.__struct_fields__:
         values = [value for one in given if (value := getattr(one, name))]

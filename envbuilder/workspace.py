@@ -118,12 +118,12 @@ class Workspace:
         return self.root / "images"
 
     def base(self, digest: str) -> Path:
-        """Return what was found in a base, by its digest (``sha256:…``); committed like the build contexts."""
+        """Return the facts of a base, by its digest (``sha256:…``); committed like the build contexts."""
         return self.root / "bases" / f"{digest.replace(':', '-')}.json"
 
     @property
     def wheels(self) -> Path:
-        """What large wheels were proved to hold; committed like the build contexts."""
+        """The proved records of large wheels; committed like the build contexts."""
         return self.images / "wheels.json"
 
     @property

@@ -31,7 +31,7 @@ _SHOWN = 60
 """Characters of a value that a message repeats: a value may be as long as the file."""
 
 MAX_PROBLEMS = 100
-"""A file with more than this is another kind of file: nobody reads 90,000 lines."""
+"""A file with more problems than this is another kind of file."""
 
 _FIX = "fix the file, then run the same command again"
 _Value = TypeVar("_Value")
@@ -80,7 +80,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _TooManyError(Exception):
-    """The file has more problems than anybody wants to read."""
+    """The file has more than `MAX_PROBLEMS`."""
 
 
 class _Reader:
