@@ -4,8 +4,6 @@ Each file of `diagnose/` is what capture.py printed there, without most packages
 `diagnose.yaml` has the answers.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -6,8 +6,6 @@ error nor a warning. ``is``, ``has`` and ``lacks`` compare parts of the document
 texts that do not. ``reply`` and ``text`` are parts of what people read.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

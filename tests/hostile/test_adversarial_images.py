@@ -1,7 +1,5 @@
 """Adversarial images, built and validated for real: each has exactly its findings, in time, with no leftovers."""
 
-from __future__ import annotations
-
 import os
 import time
 import zlib

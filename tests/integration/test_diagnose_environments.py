@@ -3,8 +3,6 @@
 The driver is simulated: TensorFlow lists a GPU and cannot compute on it. Copies of three installations are broken.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

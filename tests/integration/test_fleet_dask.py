@@ -4,8 +4,6 @@ Faults are named meanwhile and at the end. Only the hosts' GPUs, builds and the 
 (`fleet_worker`).
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -4,8 +4,6 @@ The environment has everything that can be missing there: an own base with a com
 and a template of the matrix, and the variant that leaves files out.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

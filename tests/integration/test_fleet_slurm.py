@@ -3,8 +3,6 @@
 Only the nodes' GPUs and the suite's answers come from the test (`fleet_worker`).
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """Publishing and verifying against a real engine and a real registry on loopback."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The registry's port against real registries: Debian's docker-registry, and one with the referrers API."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

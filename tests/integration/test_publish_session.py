@@ -1,7 +1,5 @@
 """The command's whole way, on an image that holds packages but no TensorFlow: dry run, bill, provenance, refusal."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Many publishers of one image at once, in a registry that fails now and then: no statement is lost."""
 
-from __future__ import annotations
-
 import random
 import threading
 from collections.abc import Callable, Iterator

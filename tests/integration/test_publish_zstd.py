@@ -1,7 +1,5 @@
 """An image in zstd, from a real engine through a real registry into a containerd of its own, which runs it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The upgrade from Keras 2 to Keras 3 on a real engine: what changed, who is hurt, and where it began."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

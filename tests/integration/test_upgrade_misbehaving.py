@@ -1,7 +1,5 @@
 """A user's suite with every kind of misbehaviour, in real containers: each is named, and the time is printed."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import Counter

@@ -4,8 +4,6 @@ The registry is OCI 1.1, for some rows also docker-registry, behind a front that
 are in data/verify_attacks.yaml. An empty reason means accepted: what anybody can attach must not refuse an image.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import io

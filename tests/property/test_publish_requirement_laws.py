@@ -1,7 +1,5 @@
 """Laws of `verify`: every word of a requirement is compared with the evidence, or refused."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """`check` and `reproduce` give one answer about one environment, asked as options or told in a report."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 from laws import examples

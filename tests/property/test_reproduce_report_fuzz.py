@@ -1,7 +1,5 @@
 """Reports that nobody wrote: mutated, spliced and random texts give no traceback and nothing that is not in them."""
 
-from __future__ import annotations
-
 import random
 import re
 import time

@@ -1,7 +1,5 @@
 """Laws of the upgrade statistics."""
 
-from __future__ import annotations
-
 import math
 
 from hypothesis import given

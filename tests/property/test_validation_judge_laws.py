@@ -1,7 +1,5 @@
 """Laws of the judge: worse results never lead to a better verdict, and nothing but success is PASSED."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

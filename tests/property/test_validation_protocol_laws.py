@@ -1,8 +1,6 @@
 """Laws of the run's messages: whatever is done to an honest run's, the verdict is never better than the honest one."""
 # ruff: noqa: S311 - what is drawn here is no secret
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 from typing import Any

@@ -3,8 +3,6 @@
 Run: ``python tests/support/console_pages.py docs/traps.md``
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """Jobs of a fleet: the validation of an image on a host class."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import zipfile

@@ -7,8 +7,6 @@ seconds that its clock is ahead, WORLD/slow those that the suite takes. WORLD/en
 Everything else is the real thing: command line, registry, signatures, journal.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

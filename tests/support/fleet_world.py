@@ -3,8 +3,6 @@
 Its commands are started as a user does.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Images of a few files for the checks on the host: no engine, nothing on disk."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import struct

@@ -1,7 +1,5 @@
 """A small world to publish in: an engine, a registry on loopback, images of one file, and a validator that answers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ docker-registry 2.8.2 has neither the referrers API nor, without a token service
 has both, as the distribution specification 1.1 has them; `test_publish_registry` compares the two.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Two sides of an upgrade that differ in nothing, and how they are judged by the policy that ships."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, NoReturn
 

@@ -1,7 +1,5 @@
 """Signing keys, and what they sign: in envelopes and bundles, as other implementations of both read and write them."""
 
-from __future__ import annotations
-
 import base64
 import importlib
 import json

@@ -1,7 +1,5 @@
 """The bill of materials: what is found in an image's files, and the published shape of the document."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

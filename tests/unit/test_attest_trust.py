@@ -1,7 +1,5 @@
 """Statements and their envelope, and the decision of `verify`: for one requirement, and for each host class."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A command that only answers leaves no trace: neither where it is run nor in the home; of caches, its own alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The script that describes an environment: any Python, nothing private, read back without loss."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

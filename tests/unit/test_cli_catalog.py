@@ -1,7 +1,5 @@
 """``envbuilder catalog`` from the command line, against an index in a folder."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

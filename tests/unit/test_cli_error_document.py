@@ -1,7 +1,5 @@
 """Errors as documents: with ``--format json`` every command that fails prints one, with its own exit code."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

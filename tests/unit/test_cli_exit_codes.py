@@ -1,7 +1,5 @@
 """Exit codes: the order of several, and one table over every document."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from typing import Any
 

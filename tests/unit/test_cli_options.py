@@ -1,7 +1,5 @@
 """What every option does with a value that is none."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -3,8 +3,6 @@
 The samples that need an engine or a registry are in `golden/documents.yaml`.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Streams that are closed or full, a reader that has gone, a folder that was removed, a signal: each has its end."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """The fleet example of twelve hosts: the right cells, the reasons, and the newest TensorFlow for each host."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`choose`: the environment of a described host, of this one, and the lines to copy."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The state of a fleet by its registry: what is pending where, and a run that does the rest once."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

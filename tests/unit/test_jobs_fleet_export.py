@@ -1,7 +1,5 @@
 """Exported jobs: the right nodes, valid manifests, no secret in a file, and nothing that a value can inject."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Fleet files from clusters: Kubernetes' labels and Slurm's words, read back by the one reader of fleet files."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

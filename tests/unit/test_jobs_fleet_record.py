@@ -1,7 +1,5 @@
 """The record of an environment: all that a host needs, the same wherever it is packed, and refused if it is damaged."""
 
-from __future__ import annotations
-
 import zlib
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Jobs of a fleet: an answer is final, a lost job goes to another worker, and its name depends on the work only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 

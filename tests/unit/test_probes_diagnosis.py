@@ -1,7 +1,5 @@
 """Causes of stalls and of a slow start, from samples only; each has its own evidence."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

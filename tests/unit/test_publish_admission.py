@@ -1,7 +1,5 @@
 """The example admission policies of the documentation."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A verdict that travels: reached on this host, attached to a digest in a registry, added up by whoever verifies."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Publishing with layers in zstd: the layers of the validated image, one manifest, the same statements and tags."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """What a publication begins with: words of the command, tags, the journal, records of builds, earlier verdicts."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -1,7 +1,5 @@
 """Rows are compared with an index of small wheels, and proposed from it."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

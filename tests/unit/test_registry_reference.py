@@ -1,7 +1,5 @@
 """References, credentials and where a login goes; manifests, uploads and pages."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """Real threads: what is read, which cause is named, what misleads, and whether the nearest would have fixed it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Literal

@@ -1,7 +1,5 @@
 """Reports that try to be more than text: none reaches a shell, a Dockerfile, a requirement or a simulated host."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Known messages: each is recognised by its own signature, on the right line, quickly, in any wrapping."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Reports in every shape that people post: what each says is read, on the right line, and nothing else."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Reproduction runs: the output of a container, and the images of a recipe."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Reports of any size and encoding: what decides is found wherever it stands, on the line where it stands."""
 
-from __future__ import annotations
-
 import io
 import time
 import tracemalloc

@@ -1,7 +1,5 @@
 """Bisection: the right version, few images, the same reason, and going on after being killed."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Collection
 from dataclasses import dataclass, field

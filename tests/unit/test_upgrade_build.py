@@ -1,7 +1,5 @@
 """The two images of an upgrade: what is committed is used as it lies, and what is made aside changes nothing there."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path

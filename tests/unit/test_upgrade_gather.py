@@ -1,7 +1,5 @@
 """Gathering evidence: everything is asked once, kept at once, and asked again only where something else is meant."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable

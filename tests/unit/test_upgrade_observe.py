@@ -1,7 +1,5 @@
 """What is observed, exchanged and measured in two images is stored, and nothing stands for other images."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """The row that an upgrade is judged on: what the matrix offers first, then what can be had on this machine."""
 
-from __future__ import annotations
-
 import re
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The statistics of an upgrade: exact distributions, and how often they are wrong on realistic noise."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

@@ -1,7 +1,5 @@
 """How a decision is shown: the row at the top, the grounds of a REJECT first and whole, then what would decide it."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

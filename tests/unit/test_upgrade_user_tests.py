@@ -1,7 +1,5 @@
 """Newly failing tests are run again on both images, their whole files, until each has both passed and failed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace

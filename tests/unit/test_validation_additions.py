@@ -1,7 +1,5 @@
 """Images that add layers to those of a known environment: additions are listed, changes are errors."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Facts of a base image from its files."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

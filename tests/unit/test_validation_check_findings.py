@@ -1,7 +1,5 @@
 """Texts of the findings of checks on the host: each is written by a check that gives its fields."""
 
-from __future__ import annotations
-
 import ast
 import string
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The table of checks, the digest of the suite, and its text for old Pythons."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -1,7 +1,5 @@
 """Entries of an image by their place: who brought them, who may write to them, and who may read them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Layers: the record of each, what a container sees of all, and what a binary's own tables say."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import mmap

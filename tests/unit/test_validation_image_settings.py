@@ -1,7 +1,5 @@
 """Variables, settings, user and entry point of an image."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

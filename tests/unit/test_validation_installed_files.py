@@ -1,7 +1,5 @@
 """Every installed file against its RECORD and its locked wheel's; code that nothing brings is named."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Known images: what equals a record, what differs from it, and which images are not read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Credentials, authorities and permissions in files, variables and build instructions; no value is quoted."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import os

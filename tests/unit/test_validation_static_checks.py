@@ -1,7 +1,5 @@
 """Checks of packages and libraries on an image's files."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable, Mapping
 from pathlib import Path

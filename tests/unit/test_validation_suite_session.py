@@ -1,7 +1,5 @@
 """A run of the suite in a container or on this host: why it did not come to its end, and that nothing of it is left."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """System packages and cuDNN compared with their locks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

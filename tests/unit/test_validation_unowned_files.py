@@ -1,7 +1,5 @@
 """Code on Python's or the loader's path that belongs to no package, and the Python that an image starts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

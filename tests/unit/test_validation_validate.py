@@ -1,7 +1,5 @@
 """A validation: the host and the runs in its verdict, the drawn product, and the start as users start it."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """Verdicts: from results, consequences of one cause, reuse of stored ones, and the history."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import random
