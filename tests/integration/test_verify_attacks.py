@@ -624,9 +624,7 @@ ENVELOPES = [
     Row("a keyid that is another's is a hint", signature(lambda _: {"keyid": "0" * 64}), ""),
     Row("a keyid that is null is a hint", signature(lambda _: {"keyid": None}), ""),
     Row(
-        "a keyid that is absent is a hint",
-        seals(lambda d, _: {"signatures": [{"sig": d["signatures"][0]["sig"]}]}),
-        "",
+        "a keyid that is absent is a hint", seals(lambda d, _: {"signatures": [{"sig": d["signatures"][0]["sig"]}]}), ""
     ),
     Row("an undecodable signature beside the good one", beside({"sig": "%%%", "keyid": "x"}), ""),
     Row("a stranger's signature beside the good one", beside({"sig": "AAAA", "keyid": "y"}), ""),

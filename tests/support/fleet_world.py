@@ -108,12 +108,7 @@ def push(to: Reference, environment: str) -> None:
 
 
 def fleet_world(
-    folder: Path,
-    address: str,
-    *,
-    matrix: str = MATRIX,
-    hosts: Mapping[str, HostRef] = KINDS,
-    published: bool = True,
+    folder: Path, address: str, *, matrix: str = MATRIX, hosts: Mapping[str, HostRef] = KINDS, published: bool = True
 ) -> FleetWorld:
     """Lay a world out in a folder: a matrix, a fleet, keys, hosts, an `envbuilder`, and images where they are there."""
     for name in ("bin", "home", "work", "keys"):

@@ -10,17 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from factories import (
-    A100,
-    H100,
-    check,
-    digest,
-    failed_verdict,
-    finding,
-    gpu_verdict,
-    inconclusive_verdict,
-    verdict,
-)
+from factories import A100, H100, check, digest, failed_verdict, finding, gpu_verdict, inconclusive_verdict, verdict
 from google.protobuf import json_format
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,10 +30,7 @@ from envbuilder.attest.statements import (
     understood,
     verdict_statement,
 )
-from envbuilder.attest.trust_policy import (
-    AttachedStatement,
-    decide_by_class,
-)
+from envbuilder.attest.trust_policy import AttachedStatement, decide_by_class
 from envbuilder.catalog.store import load
 from envbuilder.errors import PublishError, UsageError
 from envbuilder.finding import Code, Severity

@@ -18,10 +18,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "fleets" / "example.yaml"
 HOSTS = read_fleet(EXAMPLE)
 CATALOG = up_to()
 ENVIRONMENTS = plan(
-    Matrix(
-        name="m",
-        axes=Axes(tensorflow=("2.10.1", "2.14.1", "2.15.1", "2.18.1", "2.21.0"), flavor=("gpu",), os=()),
-    ),
+    Matrix(name="m", axes=Axes(tensorflow=("2.10.1", "2.14.1", "2.15.1", "2.18.1", "2.21.0"), flavor=("gpu",), os=())),
     CATALOG,
 ).environments
 

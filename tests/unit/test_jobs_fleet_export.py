@@ -27,11 +27,7 @@ FLEET = (
 )
 KEY = "a 'public' key\n$(touch injected)\n\"…\": {a: b}\n"
 BARE = {"runner": "", "pull_secret": "", "key_secret": "key"}
-CLUSTER = {
-    **BARE,
-    "runner": "registry.example.org/ml/envbuilder@" + digest("runner"),
-    "pull_secret": "registry-login",
-}
+CLUSTER = {**BARE, "runner": "registry.example.org/ml/envbuilder@" + digest("runner"), "pull_secret": "registry-login"}
 VERSIONS = ("1.35", "1.36", "1.37")
 """The three newest versions with published schemas."""
 

@@ -42,10 +42,7 @@ WARMING_UP = {
     "sessions": lambda index: min(index, stall_rules.WARM_UP),
     "step": lambda index: 3.0 if index < stall_rules.WARM_UP else 0.001,
 }
-GROWING = {
-    "cpu": lambda index: 0.002 * index + 0.0001 * index**2,
-    "rss": lambda index: 10**9 + index * 2**20,
-}
+GROWING = {"cpu": lambda index: 0.002 * index + 0.0001 * index**2, "rss": lambda index: 10**9 + index * 2**20}
 
 
 @pytest.mark.parametrize(

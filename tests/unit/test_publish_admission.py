@@ -96,12 +96,7 @@ def test_a_rule_of_rego_admits_what_passed_on_its_host_class(judged: Verdict, *,
 
 @pytest.mark.parametrize(
     ("judged", "admitted"),
-    [
-        (gpu_verdict(), True),
-        (verdict(), False),
-        (failed_verdict(), False),
-        (inconclusive_verdict(), False),
-    ],
+    [(gpu_verdict(), True), (verdict(), False), (failed_verdict(), False), (inconclusive_verdict(), False)],
 )
 def test_kyverno_admits_what_passed(judged: Verdict, *, admitted: bool) -> None:
     """Kyverno compares every attached verdict with the conditions."""

@@ -20,13 +20,7 @@ from envbuilder.catalog.store import load
 from envbuilder.engine.port import Image
 from envbuilder.errors import InfrastructureError, PublishError, Reason
 from envbuilder.publish import attestation, verification
-from envbuilder.publish.attestation import (
-    PublishSession,
-    PublishTools,
-    ValidationTerms,
-    attach_verdict,
-    tools_for,
-)
+from envbuilder.publish.attestation import PublishSession, PublishTools, ValidationTerms, attach_verdict, tools_for
 from envbuilder.publish.publish_all import sealer_of
 from envbuilder.publish.verification import Verification
 from envbuilder.publish.verify_request import VerifyOptions, fetch, standings, verify_image
@@ -144,10 +138,7 @@ def test_statements_are_those_that_publish_attaches(world: World) -> None:
     kinds = {
         json.loads(world.state.manifests[stored][1])["annotations"]["in-toto.io/predicate-type"] for stored in listed
     }
-    assert kinds == {
-        "urn:envbuilder:attestation/verdict/v1",
-        "https://in-toto.io/attestation/test-result/v0.1",
-    }
+    assert kinds == {"urn:envbuilder:attestation/verdict/v1", "https://in-toto.io/attestation/test-result/v0.1"}
     assert world.state.tags == tags, "a registry with the referrers API gets no tag"
 
 

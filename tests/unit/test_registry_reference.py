@@ -20,10 +20,7 @@ from envbuilder.errors import EnvbuilderError, InputError, PublishError, Reason,
 from envbuilder.registry.client import Repository
 from envbuilder.registry.credentials import Login, find
 from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
-from envbuilder.registry.manifests import (
-    OCI_MANIFEST,
-    digest_of,
-)
+from envbuilder.registry.manifests import OCI_MANIFEST, digest_of
 from envbuilder.registry.reference import parse
 from envbuilder.registry.transport import RegistryTransport, Response
 

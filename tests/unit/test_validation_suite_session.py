@@ -159,10 +159,7 @@ def test_run_here_ends_at_its_limit_like_a_container() -> None:
 
 @pytest.mark.parametrize(
     ("program", "text"),
-    [
-        ("exec >&-; sleep 300", "the run's time limit was reached"),
-        ("exit 9", "the runner ended with exit code 9"),
-    ],
+    [("exec >&-; sleep 300", "the run's time limit was reached"), ("exit 9", "the runner ended with exit code 9")],
 )
 def test_program_in_place_of_python_is_reported(tmp_path: Path, program: str, text: str) -> None:
     python = tmp_path / "python"

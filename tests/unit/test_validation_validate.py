@@ -46,13 +46,7 @@ def verdict(*gpus: dict[str, Any]) -> Verdict:
 
 
 @pytest.mark.parametrize(
-    ("modes", "recorded"),
-    [
-        ((True,), True),
-        ((True, False), False),
-        ((True, None), None),
-        ((), None),
-    ],
+    ("modes", "recorded"), [((True,), True), ((True, False), False), ((True, None), None), ((), None)]
 )
 def test_persistence_mode_is_recorded(modes: tuple[bool | None, ...], *, recorded: bool | None) -> None:
     found = verdict(*(gpu(persistence=mode) for mode in modes))
@@ -118,14 +112,7 @@ def test_host_s_product_passes_also_as_floats() -> None:
 
 
 @pytest.mark.parametrize(
-    "data",
-    [
-        "passed",
-        {},
-        EXPECTED[:-1],
-        [*EXPECTED[:-1], EXPECTED[-1] + 1],
-        product("another nonce"),
-    ],
+    "data", ["passed", {}, EXPECTED[:-1], [*EXPECTED[:-1], EXPECTED[-1] + 1], product("another nonce")]
 )
 def test_anything_else_is_wrong_numbers(data: object) -> None:
     result = checked(data)

@@ -21,13 +21,7 @@ from envbuilder.validation import suite_plan, verdict_store
 from envbuilder.validation import verdict_store as recording
 from envbuilder.validation.judge import Causes, budget_results, judge, mark_consequences
 from envbuilder.validation.validate import ValidationRequest
-from envbuilder.validation.verdict_store import (
-    History,
-    Validated,
-    read_verdict,
-    users_verdict,
-    validate_and_record,
-)
+from envbuilder.validation.verdict_store import History, Validated, read_verdict, users_verdict, validate_and_record
 from envbuilder.verdict import (
     CheckLevel,
     CheckResult,
@@ -235,11 +229,7 @@ def test_stored_verdict_is_reused_for_the_same_inputs(host: Host) -> None:
 
 @pytest.mark.parametrize(
     ("driver", "models"),
-    [
-        ("550.54.15", ("NVIDIA H100", "NVIDIA A100")),
-        ("535.104.05", ("NVIDIA H100", "NVIDIA H100")),
-        ("535.104.05", ()),
-    ],
+    [("550.54.15", ("NVIDIA H100", "NVIDIA A100")), ("535.104.05", ("NVIDIA H100", "NVIDIA H100")), ("535.104.05", ())],
     ids=["driver", "another GPU", "no GPU"],
 )
 def test_other_driver_or_gpus_run_again(host: Host, driver: str, models: tuple[str, ...]) -> None:
