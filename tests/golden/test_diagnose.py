@@ -38,7 +38,7 @@ def test_every_capture_has_its_answer() -> None:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_the_first_fault_and_the_next_are_named(name: str) -> None:
+def test_first_fault_and_the_next_are_named(name: str) -> None:
     found = diagnosed(name)
     assert [str(row.code) for row in found.faults] == [code for code, _ in FAULTS[name]]
     for fault, (_, command) in zip(found.faults, FAULTS[name], strict=True):
@@ -48,12 +48,12 @@ def test_the_first_fault_and_the_next_are_named(name: str) -> None:
     assert as_text(found).count("\nthen (") == len(FAULTS[name]) - 1
 
 
-def test_a_processor_without_avx_comes_before_the_driver() -> None:
+def test_processor_without_avx_comes_before_the_driver() -> None:
     found = diagnosed("no-driver", {"avx": False, "imports": False, "devices": [], "log": ["Illegal instruction"]})
     assert [str(row.code) for row in found.faults] == ["CPU_FEATURE_MISSING", "GPU_NOT_VISIBLE"]
 
 
-def test_a_python_without_tensorflow_gets_the_newest_that_works() -> None:
+def test_python_without_tensorflow_gets_the_newest_that_works() -> None:
     found = diagnosed("no-driver", {"tensorflow": None, "distribution": None, "imports": False, "packages": {}})
     wanted = Combination(tensorflow="", python="3.11", flavor="gpu", variant="runtime")
     newest = choose_for(wanted, FleetHost(name="host"), CATALOG).environment
@@ -61,12 +61,12 @@ def test_a_python_without_tensorflow_gets_the_newest_that_works() -> None:
     assert found.faults[0].command.startswith(f"pip install 'tensorflow=={newest.tensorflow}' ")
 
 
-def test_a_computing_gpu_has_no_fault() -> None:
+def test_computing_gpu_has_no_fault() -> None:
     found = diagnosed("cudnn-removed", {"computes": True, "devices": ["CPU", "GPU"]})
     assert (found.compatible, found.faults, found.works[-1]) == (True, (), "a GPU computes")
 
 
-def test_an_unknown_cause_is_no_claim() -> None:
+def test_unknown_cause_is_no_claim() -> None:
     found = diagnosed("library-path", {"environment": {"LD_LIBRARY_PATH": "/opt/sim/simulated"}})
     assert (found.compatible, found.faults) == (None, ())
     assert "named symbol not found" in as_text(found)
@@ -100,7 +100,7 @@ def test_without_pip_uv_installs() -> None:
     )
 
 
-def test_the_command_reads_a_capture_of_another_host() -> None:
+def test_command_reads_a_capture_of_another_host() -> None:
     done = CliRunner().invoke(root, ["diagnose", "--captured", str(FOLDER / "numpy-2.json"), "--format", "json"])
     assert done.exit_code == 1
     assert json.loads(done.stdout)["faults"][0]["code"] == "NUMPY_ABI"
@@ -111,7 +111,7 @@ ODD: tuple[object, ...] = ("", "9" * 400, "`id`", "3.11'; id #", None, ["$(id)"]
 
 @pytest.mark.parametrize("odd", ODD, ids=repr)
 @pytest.mark.parametrize("name", ["numpy-2", "cuda-files-removed"])
-def test_an_odd_value_never_ends_in_an_error_or_in_a_command(name: str, odd: object) -> None:
+def test_odd_value_never_ends_in_an_error_or_in_a_command(name: str, odd: object) -> None:
     whole = json.loads((FOLDER / f"{name}.json").read_text())
     changes: list[dict[str, object]] = [{field: odd} for field in set(whole) - {"schema"}]
     changes += [{field: dict.fromkeys(whole[field], odd)} for field in ("packages", "environment")]
