@@ -168,7 +168,7 @@ def diagnosed(python: Path, env: dict[str, str], before: str = ":") -> dict[str,
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_fix_of_a_broken_environment_leads_to_the_predicted_answer(world: World, name: str) -> None:
+def test_fix_of_a_broken_environment_leads_to_the_predicted_answer(world: World, name: str) -> None:
     case = CASES[name]
     python = world.copy(name, case.of)
     try:

@@ -102,7 +102,7 @@ def test_two_matrices_are_complete_after_workers_were_killed_in_a_build_and_a_va
     assert not [path for path in one.secrets_in(one.folder) if "keys" not in path.parts]
 
 
-def test_a_run_joins_what_a_killed_run_started(cluster: DaskCluster, world: FleetWorld) -> None:
+def test_run_joins_what_a_killed_run_started(cluster: DaskCluster, world: FleetWorld) -> None:
     """Also a second attempt. Each is started once; nobody waits for one that died while no run was there."""
     (world.folder / "fleet.yaml").write_text("- {name: ampere, driver: 550.54.15, gpus: [A100]}\n")
     words = ("-s", world.choice.environments[0].id)
@@ -182,7 +182,7 @@ def supervise(cluster: DaskCluster, world: FleetWorld, over: threading.Event) ->
                 start_worker(cluster, world, name)
 
 
-def test_a_registry_that_is_away_loses_no_verdict(tmp_path: Path, cluster: DaskCluster) -> None:
+def test_registry_that_is_away_loses_no_verdict(tmp_path: Path, cluster: DaskCluster) -> None:
     """Verdicts are attached when it is back. No suite runs twice: that would repeat it until it passes."""
     port, folder = free_port(), tmp_path / "registry"
     with ExitStack() as up:
@@ -203,7 +203,7 @@ def test_a_registry_that_is_away_loses_no_verdict(tmp_path: Path, cluster: DaskC
         assert sorted(world.runs().values()) == [1] * 6, world.runs()
 
 
-def test_a_run_without_dask_builds_and_validates_only_for_its_own_host(tmp_path: Path, registry: str) -> None:
+def test_run_without_dask_builds_and_validates_only_for_its_own_host(tmp_path: Path, registry: str) -> None:
     world = fleet_world(tmp_path / "world", registry, published=False)
     program = (str(world.folder / "bin" / "envbuilder"),)
     variables = {**world.variables, "WORKER_NAME": "n2"}
@@ -236,7 +236,7 @@ def wait_for_workers(cluster: DaskCluster, *names: str, times: int = 1) -> None:
             time.sleep(0.1)
 
 
-def test_a_worker_is_refused_when_it_starts(cluster: DaskCluster, world: FleetWorld) -> None:
+def test_worker_is_refused_when_it_starts(cluster: DaskCluster, world: FleetWorld) -> None:
     """Without an engine, without a key, with an address that anybody may listen to."""
     (world.folder / "broken-n1").touch()
     start_worker(cluster, world, "n1")
@@ -253,7 +253,7 @@ def test_a_worker_is_refused_when_it_starts(cluster: DaskCluster, world: FleetWo
     assert (refused.returncode, "no TLS" in refused.stderr) == (2, True)
 
 
-def test_a_broken_worker_gets_no_job_and_a_class_without_workers_is_named(
+def test_broken_worker_gets_no_job_and_a_class_without_workers_is_named(
     cluster: DaskCluster, world: FleetWorld
 ) -> None:
     """The engine of n2 ends after its start, the clock of n4 is wrong, nobody is of n3's class."""
@@ -281,7 +281,7 @@ def test_a_broken_worker_gets_no_job_and_a_class_without_workers_is_named(
 
 
 @pytest.mark.full
-def test_a_job_that_kills_its_workers_is_started_four_times_and_names_them(
+def test_job_that_kills_its_workers_is_started_four_times_and_names_them(
     cluster: DaskCluster, world: FleetWorld
 ) -> None:
     """Dask's own count does not multiply ours; the other classes go on."""
@@ -302,7 +302,7 @@ def test_a_job_that_kills_its_workers_is_started_four_times_and_names_them(
 
 
 @pytest.mark.full
-def test_a_scheduler_that_does_not_come_back_ends_with_a_table_of_what_is_known(
+def test_scheduler_that_does_not_come_back_ends_with_a_table_of_what_is_known(
     cluster: DaskCluster, world: FleetWorld
 ) -> None:
     (world.folder / "hold-n1").touch()
@@ -321,7 +321,7 @@ def test_a_scheduler_that_does_not_come_back_ends_with_a_table_of_what_is_known(
     assert set(states(document).values()) <= {"passed", "missing"}
 
 
-def test_a_wrong_address_ends_at_once_without_a_traceback(world: FleetWorld) -> None:
+def test_wrong_address_ends_at_once_without_a_traceback(world: FleetWorld) -> None:
     """Dask's own client waits for a minute at a port that is silent."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         for address, code, text in (

@@ -101,7 +101,7 @@ def run(job: Job, folder: Path, installed: Path, key: Path) -> tuple[int, str]:
     return ended.returncode, ended.stdout.decode() + ended.stderr.decode()
 
 
-def test_an_empty_folder_builds_publishes_and_validates_by_the_jobs_only(
+def test_empty_folder_builds_publishes_and_validates_by_the_jobs_only(
     tmp_path: Path, repository: Reference, choice: Choice, installed: Path
 ) -> None:
     (environment,) = choice.environments

@@ -39,7 +39,7 @@ def push(repository: Repository, tag: str, content: bytes = b"layer") -> Manifes
     return push_image(repository, tag, content, DOCKER_MANIFEST)
 
 
-def test_a_manifest_keeps_its_bytes_and_digest(repository) -> None:
+def test_manifest_keeps_its_bytes_and_digest(repository) -> None:
     stored = push(repository, "one")
     assert stored.digest == digest_of(stored.content)
     assert repository.manifest(stored.digest) == stored
@@ -65,7 +65,7 @@ def test_documents_are_attached_and_listed(repository) -> None:
     assert repository.manifest("image") == image
 
 
-def test_a_password_from_docker_s_configuration(tmp_path) -> None:
+def test_password_from_docker_s_configuration(tmp_path) -> None:
     (tmp_path / "users").write_text(f"ann:{SECRET_BCRYPT}\n")
     with docker_registry(tmp_path, extra=f"auth: {{htpasswd: {{realm: here, path: {tmp_path / 'users'}}}}}\n") as host:
         stored = push(Repository(parse(f"{host}/team/image"), login(tmp_path, host, "ann:secret")), "one")
@@ -75,7 +75,7 @@ def test_a_password_from_docker_s_configuration(tmp_path) -> None:
                 Repository(parse(f"{host}/team/image"), {"HOME": "/nonexistent", **environment}).manifest("one")
 
 
-def test_a_private_authority_is_trusted_by_its_variable_alone(tmp_path) -> None:
+def test_private_authority_is_trusted_by_its_variable_alone(tmp_path) -> None:
     bundle = certificate(tmp_path)
     tls = f"  tls: {{certificate: {bundle}, key: {tmp_path / 'key.pem'}}}\n"
     with docker_registry(tmp_path, extra=tls) as host:

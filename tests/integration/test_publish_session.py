@@ -79,7 +79,7 @@ def choice() -> Choice:
     return Choice(Matrix(name="test"), Catalog(), plan, (ENVIRONMENT,))
 
 
-def test_the_bill_and_the_provenance_of_a_real_image(session) -> None:
+def test_bill_and_the_provenance_of_a_real_image(session) -> None:
     built = stored_build(ENVIRONMENT, session.workspace)
     assert built is not None
     image = session.engine.image(built.record.image)
@@ -101,7 +101,7 @@ def test_the_bill_and_the_provenance_of_a_real_image(session) -> None:
     assert (tools["docker"], tools["builder"], tools["uv"]) == ("20.10.24", "buildkit", "0.5.1")
 
 
-def test_a_dry_run_changes_nothing_and_an_unfit_image_is_never_public(session, choice, tmp_path) -> None:
+def test_dry_run_changes_nothing_and_an_unfit_image_is_never_public(session, choice, tmp_path) -> None:
     with docker_registry(tmp_path / "registry") as host:
         options = PublishOptions(to=parse(f"{host}/team/image"), moving=("latest",))
         repository = Repository(options.to, {})

@@ -103,7 +103,7 @@ def test_publishers_at_once_lose_nothing(host, count: int) -> None:
     assert made <= found
 
 
-def test_a_list_that_somebody_wrote_over_is_made_up_for(tmp_path) -> None:
+def test_list_that_somebody_wrote_over_is_made_up_for(tmp_path) -> None:
     """A document that another writer's list has lost is still found, and the next writer puts it back."""
     with modern_registry() as (address, state), hostile(address) as (front, rules):
         rules.on("GET .*/referrers/", lambda one: one.say(404))

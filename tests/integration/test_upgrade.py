@@ -86,7 +86,7 @@ def test_newly_failing_user_tests_reject_with_their_messages(answer: Any) -> Non
     assert answer["differences"]["tests_run"] == 2
 
 
-def test_the_decision_s_lines_can_be_checked_by_hand(answer: Any, folder: Path) -> None:
+def test_decision_s_lines_can_be_checked_by_hand(answer: Any, folder: Path) -> None:
     packages = {row["name"]: row for row in answer["differences"]["packages"]}
     assert packages["keras"]["old"].startswith("2.15.")
     assert packages["keras"]["new"].startswith("3.")

@@ -1006,7 +1006,7 @@ def stage(
         yield Stage(host, front, name, rules, keys, tmp_path, native)
 
 
-def test_the_table_is_complete() -> None:
+def test_table_is_complete() -> None:
     assert len({row.name for row in ROWS}) == len(ROWS)
     assert {row.name for row in ROWS} >= set(WITHOUT_API)
 
@@ -1067,7 +1067,7 @@ HISTORY: tuple[tuple[Verdict, str], ...] = (
 @pytest.mark.parametrize(
     "stage", ["OCI 1.1", pytest.param("docker-registry", marks=pytest.mark.engine)], indirect=["stage"]
 )
-def test_a_deleted_statement_that_another_one_names_is_missed(stage: Stage, number: int) -> None:
+def test_deleted_statement_that_another_one_names_is_missed(stage: Stage, number: int) -> None:
     """Without the newest statement the answer is the one of before: nothing names it, and --max-age is the limit."""
     stored = []
     for value, answer in HISTORY:
