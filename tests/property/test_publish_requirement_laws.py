@@ -140,7 +140,7 @@ def changed(draw: st.DrawFn) -> tuple[str, str]:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(changed())
 @example(("gpu", "NVIDIAH100"))
-def test_a_changed_word_is_accepted_only_if_the_evidence_meets_it(world: World, change: tuple[str, str]) -> None:
+def test_changed_word_is_accepted_only_if_the_evidence_meets_it(world: World, change: tuple[str, str]) -> None:
     option, text = change
     alone = {"driver": None, "gpu": None} if option == "on" else {}
     if world.accepts(**{option: text}, **alone):

@@ -30,7 +30,7 @@ Host = dict[str, Any]
 
 
 @given(RESULTS, HOSTS, st.data())
-def test_a_pass_turned_into_anything_else_never_improves(results: Results, host: Host, data: st.DataObject) -> None:
+def test_pass_turned_into_anything_else_never_improves(results: Results, host: Host, data: st.DataObject) -> None:
     passed = [index for index, result in enumerate(results) if result.outcome == "passed"]
     if not passed:
         return

@@ -87,7 +87,7 @@ MUTATIONS: tuple[Callable[[list[Any], Random], list[Any]], ...] = (reordered, du
 
 
 @given(OUTCOMES)
-def test_an_honest_run_is_judged_by_its_results(outcomes: tuple[str, ...]) -> None:
+def test_honest_run_is_judged_by_its_results(outcomes: tuple[str, ...]) -> None:
     found = judged(lines(*events(outcomes)))
     assert Code.PROTOCOL_VIOLATION not in [finding.code for finding in found.findings]
     assert (found.verdict == "PASSED") is (set(outcomes) == {"passed"})
@@ -146,7 +146,7 @@ def test_lines_with_another_token_change_nothing(outcomes: tuple[str, ...], seed
 
 
 @given(OUTCOMES, st.sampled_from([Unfinished("killed", Code.PROBE_TIMEOUT), Unfinished("died")]), st.integers(0, 10))
-def test_a_stopped_run_is_never_passed(outcomes: tuple[str, ...], why: Unfinished, kept: int) -> None:
+def test_stopped_run_is_never_passed(outcomes: tuple[str, ...], why: Unfinished, kept: int) -> None:
     assert judged(lines(*events(outcomes)[:kept]), why=why).verdict == "FAILED"
 
 
