@@ -32,7 +32,7 @@ def test_no_key_is_ever_overwritten(tmp_path, name) -> None:
     assert (tmp_path / name).read_text() == "mine"
 
 
-def test_a_protected_key_needs_its_password(tmp_path) -> None:
+def test_protected_key_needs_its_password(tmp_path) -> None:
     right, other = "correct", "other"
     made = create(tmp_path, password=right)
     assert load_private(tmp_path / PRIVATE, password=right).keyid == made.keyid
@@ -41,7 +41,7 @@ def test_a_protected_key_needs_its_password(tmp_path) -> None:
             load_private(tmp_path / PRIVATE, password=wrong)
 
 
-def test_the_wrong_half_is_named(tmp_path) -> None:
+def test_wrong_half_is_named(tmp_path) -> None:
     create(tmp_path)
     with pytest.raises(UsageError, match=PUBLIC):
         load_public_keys(tmp_path / PRIVATE)
@@ -101,7 +101,7 @@ def test_sigstore_encodes_the_same_message() -> None:
     assert dsse._pae(statements.PAYLOAD_TYPE, PAYLOAD) == envelope.pae(statements.PAYLOAD_TYPE, PAYLOAD)
 
 
-def test_a_file_of_two_keys_holds_both(tmp_path: Path, keys) -> None:
+def test_file_of_two_keys_holds_both(tmp_path: Path, keys) -> None:
     one, two = keys
     file = tmp_path / "both.pub"
     file.write_text(f"{one.public.pem}# the second\nExpires: 2027-01-01T00:00:00Z\n{two.public.pem}")
@@ -121,7 +121,7 @@ UNCLEAR = {
 
 
 @pytest.mark.parametrize("text", UNCLEAR.values(), ids=UNCLEAR.keys())
-def test_a_key_file_with_text_that_is_not_understood_is_refused(tmp_path: Path, keys, text: str) -> None:
+def test_key_file_with_text_that_is_not_understood_is_refused(tmp_path: Path, keys, text: str) -> None:
     (tmp_path / "key.pub").write_text(text.format(pem=keys[0].public.pem))
     with pytest.raises(UsageError, match=r"key\.pub"):
         load_public_keys(tmp_path / "key.pub")
@@ -129,20 +129,20 @@ def test_a_key_file_with_text_that_is_not_understood_is_refused(tmp_path: Path, 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_a_limit_is_read_from_a_file_of_any_editor(tmp_path: Path, keys, end: str, mark: str) -> None:
+def test_limit_is_read_from_a_file_of_any_editor(tmp_path: Path, keys, end: str, mark: str) -> None:
     text = f"{mark}{LIMIT}\n\n{keys[0].public.pem}".replace("\n", end)
     (tmp_path / "key.pub").write_bytes(text.encode())
     assert [key.expires for key in load_public_keys(tmp_path / "key.pub")] == [END]
 
 
-def test_a_key_that_is_given_twice_has_the_earlier_end(tmp_path: Path, keys) -> None:
+def test_key_that_is_given_twice_has_the_earlier_end(tmp_path: Path, keys) -> None:
     for name, limit in (("a", ""), ("b", LIMIT), ("c", LIMIT.replace("2027", "2028"))):
         (tmp_path / name).write_text(f"{limit}\n{keys[0].public.pem}")
     for order in permutations("abc"):
         assert [key.expires for key in load_public_keys(*(tmp_path / name for name in order))] == [END]
 
 
-def test_a_bundle_holds_the_envelopes_own_signatures(tmp_path: Path) -> None:
+def test_bundle_holds_the_envelopes_own_signatures(tmp_path: Path) -> None:
     key, other = create(tmp_path / "one"), create(tmp_path / "two")
     sealed = KeySealer(key, others=(other,)).seal(b'{"a": 1}')
     before, made = json.loads(sealed), json.loads(bundled(sealed))

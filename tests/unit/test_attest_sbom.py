@@ -91,7 +91,7 @@ def document() -> dict[str, Any]:
     return decoded
 
 
-def test_the_document_is_cyclonedx() -> None:
+def test_document_is_cyclonedx() -> None:
     validator = JsonStrictValidator(SchemaVersion.V1_6)
     assert validator.validate_str(json.dumps(document())) is None
     assert validator.validate_str(json.dumps({**document(), "components": [{"name": "x"}]})) is not None

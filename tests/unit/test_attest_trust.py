@@ -79,12 +79,12 @@ def test_inconclusive_never_becomes_passed() -> None:
 
 @pytest.mark.parametrize("word", ["PASSED", "FAILED", "INCONCLUSIVE"])
 @pytest.mark.parametrize("state", [result_statement, verdict_statement])
-def test_a_simulated_verdict_is_never_stated(state, word) -> None:
+def test_simulated_verdict_is_never_stated(state, word) -> None:
     with pytest.raises(PublishError, match="simulated"):
         state(NAME, verdict(simulated=True, verdict=word), allowed=("inconclusive",))
 
 
-def test_a_verdict_without_a_digest_is_never_stated() -> None:
+def test_verdict_without_a_digest_is_never_stated() -> None:
     with pytest.raises(PublishError, match="manifest digest"):
         verdict_statement(NAME, verdict(image=ImageRef(id=digest("image"))))
 
@@ -139,7 +139,7 @@ def states(*values: Verdict, demand: Requirement | None = None) -> list[str]:
     return [one.state for one in found]
 
 
-def test_a_pass_on_each_kind_is_demanded() -> None:
+def test_pass_on_each_kind_is_demanded() -> None:
     assert states() == ["missing", "missing"]
     assert states(passed("H100/535")) == ["passed", "missing"]
     assert states(passed("H100/535"), passed("A100/535")) == ["passed", "missing"]
@@ -147,14 +147,14 @@ def test_a_pass_on_each_kind_is_demanded() -> None:
 
 
 @pytest.mark.parametrize("level", ["gpu", "multi-gpu"])
-def test_a_failure_on_a_gpu_is_its_own_kinds(level: str) -> None:
+def test_failure_on_a_gpu_is_its_own_kinds(level: str) -> None:
     assert states(passed("H100/535"), failed("A100/550", level)) == ["passed", "failed"]
     assert states(passed("H100/535"), passed("A100/550"), failed("A100/550", level)) == ["passed", "failed"]
     assert states(passed("H100/535"), passed("A100/550"), failed("A100/535", level)) == ["passed", "passed"]
 
 
 @pytest.mark.parametrize(("level", "where"), list(product(["static", "load", "cpu"], HOSTS)))
-def test_a_failure_below_the_gpu_revokes_all(level: str, where: str) -> None:
+def test_failure_below_the_gpu_revokes_all(level: str, where: str) -> None:
     bad = failed(where, level)
     assert states(passed("H100/535"), passed("A100/550"), bad) == ["failed", "failed"]
     assert states(bad) == ["failed", "failed"]
@@ -241,7 +241,7 @@ def test_memory_is_compared_where_the_name_does_not_say_it() -> None:
     ("text", "quoted"),
     [("NVIDIA", "NVIDIA"), ("80GB", "80GB"), ("HBM3", "HBM3"), ("H10", "H10"), ("8x H100", "8x"), ("H100 0GB", "0gb")],
 )
-def test_a_word_without_a_meaning_is_quoted(text: str, quoted: str) -> None:
+def test_word_without_a_meaning_is_quoted(text: str, quoted: str) -> None:
     with pytest.raises(UsageError, match=f"'{quoted}'"):
         gpu(text)
 

@@ -51,7 +51,7 @@ def tree(root: Path) -> dict[str, tuple[int, int, bytes]]:
 
 
 @pytest.mark.parametrize("words", ANSWERS, ids=lambda words: " ".join(words).replace(f"{ROOT}/", ""))
-def test_an_answer_writes_nothing(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answer_writes_nothing(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folders are as they were, to the time of their last change, and stay usable where nothing may be written."""
     for name in ("here", "home", "cache", "temporary"):
         (tmp_path / name).mkdir()

@@ -88,7 +88,7 @@ ODD: tuple[object, ...] = (
 
 @pytest.mark.parametrize("odd", ODD, ids=repr)
 @pytest.mark.parametrize("field", [name for name in FULL if name != "schema"])
-def test_an_odd_value_costs_its_own_field_alone(field: str, odd: object) -> None:
+def test_odd_value_costs_its_own_field_alone(field: str, odd: object) -> None:
     parsed = parse(json.dumps({**FULL, field: odd}))
     assert parsed is not None
     whole = msgspec.convert(FULL, CaptureDocument)
@@ -119,7 +119,7 @@ def test_of_an_odd_list_what_fits_is_kept() -> None:
     ],
     ids=["empty", "a word", "a list", "another", "cut", "deep", "a long number", "turned"],
 )
-def test_a_damaged_document_is_none(text: str) -> None:
+def test_damaged_document_is_none(text: str) -> None:
     assert parse(text) is None
 
 

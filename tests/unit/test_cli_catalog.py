@@ -41,7 +41,7 @@ def test_tables_and_documents(capsys: pytest.CaptureFixture[str]) -> None:
     assert {row["name"] for row in json.loads(out)["catalog"]["gpus"]} >= {"A100", "GeForce RTX 5090"}
 
 
-def test_a_disagreement_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_disagreement_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = ran(capsys, "catalog", "verify", "2.20.0")
     assert code == 1
     assert "DISAGREES  tensorflow 2.20.0 cuda: the catalogue has '12.5', the artefact '11.2'" in out

@@ -24,7 +24,7 @@ def error(text: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("words", WITH_JSON, ids=" ".join)
 @pytest.mark.parametrize("form", [("--format", "json"), ("--format=json",)], ids=["two words", "one word"])
-def test_a_usage_error_is_a_document(
+def test_usage_error_is_a_document(
     words: tuple[str, ...], form: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An option that no command has gives the document on stdout and the message on stderr, whichever comes first."""
@@ -44,7 +44,7 @@ def test_standard_output_stays_empty_without_json(words: tuple[str, ...], capsys
     assert "--" in err
 
 
-def test_an_error_in_a_file_says_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_in_a_file_says_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     matrix = tmp_path / "wrong.yaml"
     matrix.write_text("name: wrong\naxes:\n  tensorflow: [2.20.0]\n  colour: [red]\n  taste: [sour]\n")
     code, out, err = ran(capsys, "plan", str(matrix), "--format", "json")
@@ -65,7 +65,7 @@ def test_each_kind_of_error_keeps_its_code_message_and_next(capsys: pytest.Captu
 
 
 @pytest.mark.parametrize(("raised", "code"), [(ZeroDivisionError("division by zero"), 70), (KeyboardInterrupt(), 130)])
-def test_a_bug_and_an_interrupt_are_documents_too(
+def test_bug_and_an_interrupt_are_documents_too(
     raised: BaseException, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A script that reads JSON gets a document whatever ends the command; a bug's traceback is on standard error."""

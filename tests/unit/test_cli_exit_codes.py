@@ -47,7 +47,7 @@ def test_every_combination_of_rows_ends_in_the_contracts_order(size: int) -> Non
 
 
 @given(st.lists(st.integers(0, 255)))
-def test_a_code_that_is_not_zero_is_never_lost(codes: list[int]) -> None:
+def test_code_that_is_not_zero_is_never_lost(codes: list[int]) -> None:
     found = errors.most_severe(codes)
     assert found in (codes or [0])
     assert (found == 0) is not any(codes)

@@ -35,7 +35,7 @@ def test_every_text_and_path_is_among_them() -> None:
 
 
 @pytest.mark.parametrize(("name", "command", "parameter"), OPTIONS)
-def test_an_empty_value_is_refused(name: str, command: click.Command, parameter: click.Parameter) -> None:
+def test_empty_value_is_refused(name: str, command: click.Command, parameter: click.Parameter) -> None:
     """A shell's variable that is not set neither drops a demand nor names the working folder."""
     words = [parameter.opts[-1], ""] if isinstance(parameter, click.Option) else [""]
     with pytest.raises(UsageError, match="is empty") as caught:
@@ -55,7 +55,7 @@ REFUSED = (
 
 
 @pytest.mark.parametrize(("words", "said"), REFUSED, ids=" ".join)
-def test_a_value_that_is_none_is_refused_before_anything_is_written(
+def test_value_that_is_none_is_refused_before_anything_is_written(
     words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -122,7 +122,7 @@ def test_schema_without_a_name_lists_the_names() -> None:
 
 
 @pytest.mark.parametrize("target", ["", "BAD NAME!!", "../../etc/passwd", "a//..", "-", "x\ny", "/abs/olute", "a:"])
-def test_a_word_that_names_no_image_is_a_usage_error(capsys: pytest.CaptureFixture[str], target: str) -> None:
+def test_word_that_names_no_image_is_a_usage_error(capsys: pytest.CaptureFixture[str], target: str) -> None:
     code, out, err = ran(capsys, "validate", "--format", "json", "--", target)
     assert code == 2
     assert repr(target) in err

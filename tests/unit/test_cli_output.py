@@ -171,7 +171,7 @@ def test_every_command_with_json_has_a_case(every: tuple[Case, ...]) -> None:
     assert {case.command for case in every} == set(WITH_JSON)
 
 
-def test_the_text_is_made_from_the_json_only(every: tuple[Case, ...]) -> None:
+def test_text_is_made_from_the_json_only(every: tuple[Case, ...]) -> None:
     for case in every:
         read = msgspec.json.decode(as_json(case.document), type=type(case.document))
         assert case.as_text(read) == case.as_text(case.document), case.command

@@ -84,7 +84,7 @@ def test_what_nohup_ignores_stays_ignored() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 @pytest.mark.parametrize("cleanup", [0, 60], ids=["clean", "cleaning up hangs"])
-def test_a_signal_ends_it_in_time(number: signal.Signals, cleanup: int) -> None:
+def test_signal_ends_it_in_time(number: signal.Signals, cleanup: int) -> None:
     code = SLEEPER.format(cleanup=cleanup)
     # A job in the background ignores SIGINT, and one under nohup SIGHUP.
     unignored = "signal.signal(signal.SIGINT, signal.default_int_handler); signal.signal(signal.SIGHUP, signal.SIG_DFL)"

@@ -40,7 +40,7 @@ EXPECTED = {
 }
 
 
-def test_the_example_has_twelve_hosts() -> None:
+def test_example_has_twelve_hosts() -> None:
     assert [host.name for host in HOSTS] == list(EXPECTED)
 
 
@@ -55,7 +55,7 @@ def test_each_cell_and_the_newest_release_of_a_host_are_right(host: FleetHost) -
     assert bool(found.refused) == (release != "2.21.0")
 
 
-def test_a_host_without_a_gpu_runs_cpu_environments_only() -> None:
+def test_host_without_a_gpu_runs_cpu_environments_only() -> None:
     (cell,) = place(ENVIRONMENTS[-1:], (FleetHost(name="plain"),), CATALOG)
     assert cell.compatible is False
     assert "no NVIDIA driver" in cell.why
@@ -78,7 +78,7 @@ GPU = ENVIRONMENTS[-1:]
     ],
     ids=lambda value: value.name if isinstance(value, FleetHost) else "",
 )
-def test_an_environment_of_another_machine_runs_nowhere_else(
+def test_environment_of_another_machine_runs_nowhere_else(
     environments: tuple[Environment, ...], host: FleetHost, *, runs: bool
 ) -> None:
     (cell,) = place(environments, (host,), CATALOG)
@@ -86,7 +86,7 @@ def test_an_environment_of_another_machine_runs_nowhere_else(
     assert cell.compatible is runs
 
 
-def test_a_branch_with_the_vendor_s_letter_is_the_branch(tmp_path: Path) -> None:
+def test_branch_with_the_vendor_s_letter_is_the_branch(tmp_path: Path) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_text("[{name: a, driver: R535, gpus: [T4]}, {name: b, driver: '535', gpus: [T4]}]")
     ours, theirs = ([cell.findings for cell in place(ENVIRONMENTS, (host,), CATALOG)] for host in read_fleet(path))

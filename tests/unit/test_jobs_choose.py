@@ -52,7 +52,7 @@ def test_release_that_works_on_a_condition_is_no_refusal() -> None:
     assert as_text(found).startswith("conditional: ")
 
 
-def test_a_range_gets_its_newest_release_and_an_empty_one_no_claim() -> None:
+def test_range_gets_its_newest_release_and_an_empty_one_no_claim() -> None:
     for spec, why in (
         (">=2.17,<2.21", "the newest of >=2.17,<2.21 that works on A"),
         ("2.20.0", "given; it works on A"),
@@ -71,7 +71,7 @@ def test_what_is_not_a_range_is_a_usage_error(spec: str, capsys: pytest.CaptureF
     assert "a range such as" in error
 
 
-def test_an_open_driver_gets_the_oldest_that_works() -> None:
+def test_open_driver_gets_the_oldest_that_works() -> None:
     found = asked(gpus=("H100",))
     assert found.environment is not None
     oldest = re.search(r"on H100 with driver (\S+) or newer", found.why[0])
@@ -83,7 +83,7 @@ def test_an_open_driver_gets_the_oldest_that_works() -> None:
         assert (again.compatible is True) is works
 
 
-def test_an_open_gpu_is_any_and_an_unknown_system_one_reason() -> None:
+def test_open_gpu_is_any_and_an_unknown_system_one_reason() -> None:
     assert asked(driver="570.124.06").compatible is True
     found = asked(driver="570.124.06", gpus=("T4",), os="plan9")
     assert (found.compatible, [row.code for row in found.refused]) == (None, ["UNKNOWN"])
@@ -118,14 +118,14 @@ def test_this_host_with_a_gpu_gets_an_image_for_it(this_host: SimpleNamespace) -
     assert (checked.environment.driver, checked.environment.tensorflow) == ("470.57.02", "2.14.1")
 
 
-def test_a_processor_without_avx_gets_nothing(this_host: SimpleNamespace) -> None:
+def test_processor_without_avx_gets_nothing(this_host: SimpleNamespace) -> None:
     this_host.has_avx = lambda: False
     found = asked(tensorflow=">=2")
     assert (found.environment, found.compatible) == (None, False)
     assert found.refused[0].code == "CPU_FEATURE_MISSING"
 
 
-def test_the_line_that_builds_is_a_plan_with_the_environment(
+def test_line_that_builds_is_a_plan_with_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -142,7 +142,7 @@ def test_the_line_that_builds_is_a_plan_with_the_environment(
         assert [row["id"] for row in msgspec.json.decode(text)["environments"]] == [document.environment.id]
 
 
-def test_a_project_s_own_environment_is_named_with_its_tag(
+def test_project_s_own_environment_is_named_with_its_tag(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -154,7 +154,7 @@ def test_a_project_s_own_environment_is_named_with_its_tag(
     assert re.search(r"save this as (tf2.14.1-\S+\.yaml):(.|\n)*\nbuild    envbuilder run \1\n", text)
 
 
-def test_an_image_that_verify_refuses_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_image_that_verify_refuses_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     refusal = SimpleNamespace(reason="NO_STATEMENT", message="it has none")
     answer = SimpleNamespace(accepted=False, refusals=(refusal,))
     monkeypatch.setattr(verify_request, "verify_image", lambda *_: answer)
@@ -164,7 +164,7 @@ def test_an_image_that_verify_refuses_is_not_taken(monkeypatch: pytest.MonkeyPat
     assert re.fullmatch(r"image: not registry\S+, which verify refuses: NO_STATEMENT: it has none", refused.why[-1])
 
 
-def test_a_release_without_cuda_wheels_is_chosen_on_an_image_with_its_cuda() -> None:
+def test_release_without_cuda_wheels_is_chosen_on_an_image_with_its_cuda() -> None:
     found = asked(driver="418.87.00", gpus=("V100",))
     assert found.environment is not None
     assert found.environment.os.startswith("nvidia/cuda:10.1")

@@ -104,7 +104,7 @@ def states(document: FleetDocument) -> dict[str, tuple[str, bool, bool]]:
     return {row.kind: (row.state, row.left, row.here) for row in document.rows}
 
 
-def test_a_plan_names_each_validation_once(team: Team) -> None:
+def test_plan_names_each_validation_once(team: Team) -> None:
     """A GPU environment on each class that can run it, with the hosts counted; once for any host if no GPU is used."""
     document = survey("plan", team.query())
     assert states(document) == {
@@ -135,7 +135,7 @@ def test_hosts_do_what_fits_them_and_nothing_twice(team: Team) -> None:
     assert [row.ran_on for row in second.rows if row.kind == "A100/550.54.15"] == ["550.54.15"]
 
 
-def test_a_failure_is_not_run_until_it_passes(team: Team) -> None:
+def test_failure_is_not_run_until_it_passes(team: Team) -> None:
     """A FAILED by this suite stands, of a GPU check on its class alone: the next run does nothing there."""
     team.world.answer(team.gpu.id, failed_verdict(checks=(check("matmul", "failed", level="gpu"),), level="cpu"))
     document = team.run(AMPERE)
@@ -147,7 +147,7 @@ def test_a_failure_is_not_run_until_it_passes(team: Team) -> None:
     assert states(team.status())["A100/550.54.15"][0] == "failed"
 
 
-def test_a_failure_below_the_gpu_leaves_nothing_to_run_anywhere(team: Team) -> None:
+def test_failure_below_the_gpu_leaves_nothing_to_run_anywhere(team: Team) -> None:
     """An image that does not import needs no second host to say so."""
     team.world.answer(team.gpu.id, failed_verdict())
     team.run(AMPERE)
@@ -164,7 +164,7 @@ def test_what_came_to_no_answer_is_run_again_only_where_that_is_asked(team: Team
     assert states(team.run(again=True))["H100/535"][0] == "passed"
 
 
-def test_a_host_that_cannot_run_is_said_and_the_others_go_on(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_that_cannot_run_is_said_and_the_others_go_on(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     """The registry or the engine fails for one digest: that row has the error and its code, another is proven."""
 
     def validate(request: ValidationRequest, **_: Any) -> Verdict:
@@ -198,7 +198,7 @@ def job_of(team: Team, host_class: str) -> Job:
     return next(job for job in jobs if job.spec.host_class == host_class)
 
 
-def test_a_job_whose_result_exists_runs_nothing(team: Team) -> None:
+def test_job_whose_result_exists_runs_nothing(team: Team) -> None:
     """A lost job is started again without asking the registry first: its host does."""
     job, signing = job_of(team, "H100/535"), prove.Signing((team.world.folder / "keys" / PRIVATE,))
     assert [prove.prove(job.data, signing, CATALOG).did for _ in range(2)] == ["attached", "stands"]
@@ -217,7 +217,7 @@ def test_a_job_whose_result_exists_runs_nothing(team: Team) -> None:
         ({"gpus": "none"}, 5, "no engine"),
     ],
 )
-def test_a_host_that_fails_its_check_refuses_its_job(
+def test_host_that_fails_its_check_refuses_its_job(
     team: Team, changes: dict[str, Any], code: int, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Suite, machine, clock, driver, key, registry and engine; nothing runs."""
@@ -257,13 +257,13 @@ def test_what_is_left(state_: str, suites: tuple[str, ...], asked: str, expected
     assert is_pending(standing, "now", again=asked == "again") == (expected == "left")
 
 
-def test_an_environment_that_runs_nowhere_asks_nothing_of_the_registry(team: Team) -> None:
+def test_environment_that_runs_nowhere_asks_nothing_of_the_registry(team: Team) -> None:
     Path("fleet.yaml").write_text("- {name: old, driver: 418.226.00, gpus: [A100], arch: aarch64}\n")
     nowhere = msgspec.structs.replace(team.options(), repository="127.0.0.1:1/team/image")
     assert {row.state for row in fleet_run.show("plan", nowhere, CATALOG).rows} == {"impossible"}
 
 
-def test_the_commands_answer(team: Team, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_answer(team: Team, capsys: pytest.CaptureFixture[str]) -> None:
     """Plan exits 0, status by what is proven, both with one document; a key that is not given is a usage error."""
     code, out, _ = ran(capsys, "fleet", "plan", *team.world.words, "--format", "json")
     assert (code, json.loads(out)["asked"]) == (0, "plan")
@@ -272,7 +272,7 @@ def test_the_commands_answer(team: Team, capsys: pytest.CaptureFixture[str]) -> 
     assert ran(capsys, "fleet", "status", *team.world.words[:-2])[0] == 2
 
 
-def test_a_key_that_nobody_trusts_signs_nothing(team: Team, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_key_that_nobody_trusts_signs_nothing(team: Team, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Its verdicts would prove nothing, and every run would do everything again: a usage error, before any engine."""
     create(tmp_path / "other")
     code, _, err = ran(capsys, "fleet", "run", *team.world.words, "--sign", str(tmp_path / "other" / PRIVATE))

@@ -62,14 +62,14 @@ def test_each_host_class_has_one_script_and_each_image_one_task() -> None:
 
 
 @pytest.mark.parametrize(("scheduler", "text"), [("slurm", "no row .* Slurm"), ("kubernetes", "no row .* Kubernetes")])
-def test_a_host_class_without_a_constraint_or_labels_is_refused(scheduler: str, text: str) -> None:
+def test_host_class_without_a_constraint_or_labels_is_refused(scheduler: str, text: str) -> None:
     """Any node would take the job, and report a result for the wrong host class."""
     with pytest.raises(UsageError, match=text):
         render_jobs(scheduler, (gpu_job("one", FLEET[:1]),), "m", CLUSTER)
 
 
 @pytest.mark.parametrize("text", ["a b", "a\nb", "$(id)", "a;b", "'", "a100 --wrap=x"])
-def test_a_constraint_with_a_command_is_an_error_of_the_fleet_file(text: str, tmp_path: Path) -> None:
+def test_constraint_with_a_command_is_an_error_of_the_fleet_file(text: str, tmp_path: Path) -> None:
     (tmp_path / "fleet.yaml").write_bytes(b"- " + msgspec.json.encode({"name": "x", "constraint": text}) + b"\n")
     with pytest.raises(InputError, match="constraint"):
         read_fleet(tmp_path / "fleet.yaml")
@@ -85,7 +85,7 @@ def run(script: str, folder: Path, **variables: str) -> subprocess.CompletedProc
     return subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=False)
 
 
-def test_a_slurm_task_passes_its_own_specification_byte_for_byte(tmp_path: Path) -> None:
+def test_slurm_task_passes_its_own_specification_byte_for_byte(tmp_path: Path) -> None:
     script = slurm()["A100-550.54.15.sbatch"]
     for number, image in enumerate(("one", "two")):
         ended = run(script, tmp_path, SLURM_ARRAY_TASK_ID=str(number), TF_ENVBUILDER_SIGNING_KEY="/k")
@@ -106,7 +106,7 @@ def test_a_slurm_task_passes_its_own_specification_byte_for_byte(tmp_path: Path)
         ({"SLURM_ARRAY_TASK_ID": "2", "TF_ENVBUILDER_SIGNING_KEY": "/k"}, ""),
     ],
 )
-def test_a_slurm_task_without_a_key_or_beyond_the_array_runs_nothing(
+def test_slurm_task_without_a_key_or_beyond_the_array_runs_nothing(
     tmp_path: Path, variables: dict[str, str], reason: str
 ) -> None:
     ended = run(slurm()["A100-550.54.15.sbatch"], tmp_path, **variables)
@@ -128,7 +128,7 @@ def pod(name: str, cluster: dict[str, str] = CLUSTER) -> dict[str, Any]:
     return spec
 
 
-def test_an_index_of_a_kubernetes_job_passes_its_own_specification(tmp_path: Path) -> None:
+def test_index_of_a_kubernetes_job_passes_its_own_specification(tmp_path: Path) -> None:
     """The very command of the container runs here; its volume of specifications is a folder."""
     *configs, document = kubernetes()["A100-550.54.15.yaml"]
     assert document["spec"]["completions"] == 2
@@ -147,7 +147,7 @@ def test_an_index_of_a_kubernetes_job_passes_its_own_specification(tmp_path: Pat
         assert ended.stdout.encode().endswith(JOBS[number].data), ended.stderr
 
 
-def test_a_kubernetes_job_runs_on_nodes_of_its_host_class() -> None:
+def test_kubernetes_job_runs_on_nodes_of_its_host_class() -> None:
     gpu, cpu = pod("A100-550.54.15.yaml"), pod("any-host.yaml")
     assert gpu["nodeSelector"] == {"kubernetes.io/arch": "amd64", **LABELS}
     assert gpu["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
@@ -160,7 +160,7 @@ def test_a_kubernetes_job_runs_on_nodes_of_its_host_class() -> None:
     assert term["labelSelector"]["matchLabels"] == template["metadata"]["labels"], "one validation on a node"
 
 
-def test_a_pod_has_no_more_rights_than_the_engine_needs_and_an_answer_ends_its_index() -> None:
+def test_pod_has_no_more_rights_than_the_engine_needs_and_an_answer_ends_its_index() -> None:
     """FAILED, INCONCLUSIVE and mistakes are not repeated; a drained node does not count as an attempt."""
     job = kubernetes()["any-host.yaml"][-1]["spec"]
     spec = job["template"]["spec"]
@@ -179,7 +179,7 @@ def test_a_pod_has_no_more_rights_than_the_engine_needs_and_an_answer_ends_its_i
 
 
 @pytest.mark.parametrize(("scheduler", "suffix"), [("slurm", ".sbatch"), ("kubernetes", ".yaml")])
-def test_an_export_removes_files_without_pending_validations(tmp_path: Path, scheduler: str, suffix: str) -> None:
+def test_export_removes_files_without_pending_validations(tmp_path: Path, scheduler: str, suffix: str) -> None:
     """Other files in the folder stay."""
     (tmp_path / f"train{suffix}").write_text("# mine\n")
     assert len(list(export_jobs(scheduler, JOBS, "m", CLUSTER, tmp_path))) == 2

@@ -102,9 +102,7 @@ def test_any_bytes_are_a_fleet_or_a_usage_error(data: bytes) -> None:
             continue
 
 
-def test_the_command_writes_the_file_and_says_what_is_left_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_writes_the_file_and_says_what_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The file goes to standard output, what is left out to standard error."""
     (tmp_path / "nodes.json").write_bytes(nodes(a=OLDER, b={}))
     code, out, err = ran(capsys, "fleet", "hosts", "kubernetes", str(tmp_path / "nodes.json"))
@@ -113,7 +111,7 @@ def test_the_command_writes_the_file_and_says_what_is_left_out(
     assert "left out: b" in err
 
 
-def test_a_worker_advertises_the_classes_that_jobs_ask_for() -> None:
+def test_worker_advertises_the_classes_that_jobs_ask_for() -> None:
     """Its driver and each prefix of it, as words that Dask's command line does not split."""
     catalog = load()
     h100, rtx, plain = (
@@ -129,7 +127,7 @@ def test_a_worker_advertises_the_classes_that_jobs_ask_for() -> None:
     assert list(plain) == [asked_of("", "", "x86_64")]
 
 
-def test_a_slice_is_a_kind_of_its_own() -> None:
+def test_slice_is_a_kind_of_its_own() -> None:
     """By NVML's name and by Kubernetes' label it is the same slice, and neither another slice nor the whole GPU."""
     catalog = load()
     slices = ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "A100 MIG 1g.5gb")
@@ -154,7 +152,7 @@ def test_a_slice_is_a_kind_of_its_own() -> None:
         ("- {name: a, driver: '535', gpus: [zzzz]}\n", 1, "gpus", "see envbuilder catalog list gpus"),
     ],
 )
-def test_a_host_that_no_host_can_be_is_a_problem_with_its_line(
+def test_host_that_no_host_can_be_is_a_problem_with_its_line(
     tmp_path: Path, text: str, line: int, key: str, says: str
 ) -> None:
     path = tmp_path / "fleet.yaml"

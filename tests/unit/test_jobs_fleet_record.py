@@ -36,7 +36,7 @@ CUDA = environment("tf2.20.0-py311-cu12.5-cudnn9.3-bookworm-runtime")
 
 
 @pytest.mark.parametrize("one", [RUNTIME, CUDA], ids=["cpu", "gpu"])
-def test_a_host_knows_lock_removed_files_and_configuration_from_the_record(one: Environment, tmp_path: Path) -> None:
+def test_host_knows_lock_removed_files_and_configuration_from_the_record(one: Environment, tmp_path: Path) -> None:
     record = required(one, CHECKOUT)
     assert len(record) < 150_000, "a job has to fit into an object of Kubernetes"
     there = unpacked(record, tmp_path)
@@ -52,7 +52,7 @@ def test_a_host_knows_lock_removed_files_and_configuration_from_the_record(one: 
     assert packed(one, there) == record, "it is the same, wherever it is packed"
 
 
-def test_a_variant_without_its_list_is_refused_and_a_complete_one_is_not(tmp_path: Path) -> None:
+def test_variant_without_its_list_is_refused_and_a_complete_one_is_not(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="leaves out are unknown") as refused:
         required(RUNTIME, Workspace(tmp_path))
     assert f"envbuilder lock -s {RUNTIME.id}" in (refused.value.hint or "")
@@ -61,7 +61,7 @@ def test_a_variant_without_its_list_is_refused_and_a_complete_one_is_not(tmp_pat
     assert of_record(ValidationRequest(image="x"), RUNTIME.id, there) == ValidationRequest(image="x")
 
 
-def test_a_base_of_your_own_and_files_of_the_matrix_are_part_of_it(tmp_path: Path) -> None:
+def test_base_of_your_own_and_files_of_the_matrix_are_part_of_it(tmp_path: Path) -> None:
     layers = (digest("layer 1"), digest("layer 2"))
     here, there = Workspace(tmp_path / "here"), tmp_path / "there"
     facts = BaseFacts(image=BASE, digest=digest("corp"), architecture="amd64", layers=layers)
@@ -99,9 +99,7 @@ def test_a_base_of_your_own_and_files_of_the_matrix_are_part_of_it(tmp_path: Pat
         (zlib.compress(msgspec.msgpack.encode({"/etc/x": b""})), "outside"),
     ],
 )
-def test_a_damaged_record_and_a_path_outside_of_the_folder_are_refused(
-    record: bytes, text: str, tmp_path: Path
-) -> None:
+def test_damaged_record_and_a_path_outside_of_the_folder_are_refused(record: bytes, text: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=text):
         unpacked(record, tmp_path / "there")
     assert not list(tmp_path.iterdir())

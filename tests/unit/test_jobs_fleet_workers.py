@@ -113,7 +113,7 @@ def run(workers: Workers, *jobs: Job, timeout_s: float = 0.2) -> tuple[Mapping[s
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 4, 6, 8, 70])
-def test_an_answer_is_not_repeated(code: int) -> None:
+def test_answer_is_not_repeated(code: int) -> None:
     """PASSED, FAILED, INCONCLUSIVE, a failed build, a mistake and a bug are answers."""
     workers = Workers([worker("w1")], {A.name: [code, 0]})
     outcomes, said = run(workers, A)
@@ -123,7 +123,7 @@ def test_an_answer_is_not_repeated(code: int) -> None:
 
 
 @pytest.mark.parametrize("lost", ["it died", 5, 7, 126, 127, 130, 137, -9])
-def test_a_lost_job_is_started_four_times_at_most_and_names_its_workers(lost: int | str) -> None:
+def test_lost_job_is_started_four_times_at_most_and_names_its_workers(lost: int | str) -> None:
     """A lost worker, a broken host, no envbuilder there, and a killed process say nothing about an image."""
     workers = Workers([worker("w1"), worker("w2")], {A.name: [lost, lost, 1]})
     outcomes, _ = run(workers, A)
@@ -138,13 +138,13 @@ def test_a_lost_job_is_started_four_times_at_most_and_names_its_workers(lost: in
     assert outcomes[A.name].error == "; ".join(f"{name}: {why}" for name in ("w1", "w2", "w1", "w2"))
 
 
-def test_a_job_goes_to_the_worker_that_had_it_least() -> None:
+def test_job_goes_to_the_worker_that_had_it_least() -> None:
     workers = Workers([worker("w1"), worker("w2"), worker("w3")], {A.name: [5, 5, 0]})
     run(workers, A)
     assert workers.names(A) == ["w1", "w2", "w3"]
 
 
-def test_a_worker_that_disappears_loses_its_job_which_goes_to_another() -> None:
+def test_worker_that_disappears_loses_its_job_which_goes_to_another() -> None:
     workers = Workers([worker("w1"), worker("w2")], by_worker={"w1": None, "w2": 0})
 
     def disappear(look: int) -> None:
@@ -158,7 +158,7 @@ def test_a_worker_that_disappears_loses_its_job_which_goes_to_another() -> None:
     assert any("started on w2, attempt 2 of 4" in line for line in said)
 
 
-def test_a_job_that_kills_its_workers_names_them() -> None:
+def test_job_that_kills_its_workers_names_them() -> None:
     workers = Workers([worker("w1"), worker("w2")], {A.name: [None]})
 
     def die(look: int) -> None:
@@ -169,7 +169,7 @@ def test_a_job_that_kills_its_workers_names_them() -> None:
     assert outcomes[A.name].error == f"4 workers died while they ran it ({', '.join(workers.names(A))})"
 
 
-def test_the_only_worker_of_a_class_gets_a_lost_job_again() -> None:
+def test_only_worker_of_a_class_gets_a_lost_job_again() -> None:
     workers = Workers([worker("w1"), worker("other", "A100/550")], {A.name: [5, 0]})
     run(workers, A)
     assert workers.names(A) == ["w1", "w1"]
@@ -196,7 +196,7 @@ def test_runs_give_an_attempt_the_same_key() -> None:
     assert list(workers.attempts) == [f"{A.name}-{number}" for number in (0, 1, 2)]
 
 
-def test_a_run_that_was_disconnected_joins_its_job_again() -> None:
+def test_run_that_was_disconnected_joins_its_job_again() -> None:
     workers = Workers([worker("w1"), worker("w2")], {A.name: [None]})
 
     def disconnect(look: int) -> None:
@@ -211,7 +211,7 @@ def test_a_run_that_was_disconnected_joins_its_job_again() -> None:
     assert (workers.names(A), outcomes[A.name].lost) == (["w1"], [])
 
 
-def test_a_worker_that_refuses_a_job_gets_no_other_and_it_is_no_attempt() -> None:
+def test_worker_that_refuses_a_job_gets_no_other_and_it_is_no_attempt() -> None:
     """It is named once, with the reason; with no other worker the job is given up, and the reason is its error."""
     workers = Workers([worker("bad"), worker("good")], by_worker={"bad": REFUSED, "good": 0})
     outcomes, said = run(workers, A, B)
@@ -224,14 +224,14 @@ def test_a_worker_that_refuses_a_job_gets_no_other_and_it_is_no_attempt() -> Non
     assert len(workers.names(A)) > 1, "it is tried again: it may have been repaired, or its registry be back"
 
 
-def test_a_worker_that_was_repaired_is_used() -> None:
+def test_worker_that_was_repaired_is_used() -> None:
     workers = Workers([worker("bad")], {A.name: [REFUSED, REFUSED, 0]})
     outcomes, said = run(workers, A, timeout_s=5.0)
     assert (outcomes[A.name].is_lost, outcomes[A.name].lost) == (False, [])
     assert said.count("bad is not used: broken") == 1
 
 
-def test_a_class_without_a_worker_is_reported_with_those_that_are_there_and_given_up() -> None:
+def test_class_without_a_worker_is_reported_with_those_that_are_there_and_given_up() -> None:
     outcomes, said = run(Workers([worker("w1"), worker("w2")]), GPU, A)
     text = "no worker of host class A100/550; there are: 2 of host/x86_64"
     assert f"{text}; waiting" in said
@@ -239,13 +239,13 @@ def test_a_class_without_a_worker_is_reported_with_those_that_are_there_and_give
     assert not outcomes[A.name].is_lost
 
 
-def test_a_worker_that_comes_late_gets_the_job() -> None:
+def test_worker_that_comes_late_gets_the_job() -> None:
     workers = Workers([])
     workers.at_look = lambda look: workers.there.append(worker("late")) if look == 3 else None
     assert not run(workers, A)[0][A.name].is_lost
 
 
-def test_a_scheduler_that_stays_away_ends_every_job_with_the_reason() -> None:
+def test_scheduler_that_stays_away_ends_every_job_with_the_reason() -> None:
     """It is waited for; what ended before is kept, what runs and what waits is given up."""
     workers = Workers([worker("w1"), worker("w2")], {B.name: [None], GPU.name: [0]})
 
@@ -261,25 +261,25 @@ def test_a_scheduler_that_stays_away_ends_every_job_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize("address", ["tls://a:1", "tcp://127.0.0.1:1", "localhost:1", "tcp://[::1]:1"])
-def test_an_address_with_tls_or_of_this_host_is_accepted(address: str) -> None:
+def test_address_with_tls_or_of_this_host_is_accepted(address: str) -> None:
     check_address(address, insecure=False)
 
 
 @pytest.mark.parametrize("address", ["bla", "a:1", "tcp://192.0.2.1:1", "ucx://a:1", "tcp://127.0.0.1.example.org:1"])
-def test_an_address_that_anybody_may_listen_to_is_refused_unless_on_purpose(address: str) -> None:
+def test_address_that_anybody_may_listen_to_is_refused_unless_on_purpose(address: str) -> None:
     with pytest.raises(UsageError, match="no TLS"):
         check_address(address, insecure=False)
     check_address(address, insecure=True)
 
 
-def test_the_end_of_a_job_is_its_document_or_the_code_of_its_process() -> None:
+def test_end_of_a_job_is_its_document_or_the_code_of_its_process() -> None:
     document = ProofDocument(did="attached", reasons=("no GPU",), exit_code=8)
     assert end_of(8, msgspec.json.encode(document)) == document
     killed = end_of(137, b"")
     assert (killed.did, killed.reasons, killed.is_lost) == ("failed", ("ended with exit code 137",), True)
 
 
-def test_a_lookup_is_repeated_while_the_registry_is_away() -> None:
+def test_lookup_is_repeated_while_the_registry_is_away() -> None:
     calls: list[int] = []
 
     def lookup(error: Exception, until: int = 1000) -> str:
@@ -296,7 +296,7 @@ def test_a_lookup_is_repeated_while_the_registry_is_away() -> None:
     assert len(calls) == 6
 
 
-def test_a_jobs_name_depends_on_all_that_it_does() -> None:
+def test_jobs_name_depends_on_all_that_it_does() -> None:
     """Digest, host class, suite, machine, record and terms: the same work has the same name, whoever starts it."""
     same = job("a", "H100/535", (FleetHost(name="a"),)).name
     assert job("a", "H100/535").name == same

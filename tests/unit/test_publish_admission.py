@@ -32,7 +32,7 @@ def closed(schema: Any) -> Any:
 
 
 @pytest.mark.parametrize("controller", ["kyverno", "sigstore-policy-controller"])
-def test_an_example_is_valid_by_the_controllers_own_definition(controller: str) -> None:
+def test_example_is_valid_by_the_controllers_own_definition(controller: str) -> None:
     document = example(controller)
     definition = yaml.safe_load((CRDS / f"{document['kind'].lower()[:-1]}ies.yaml").read_text())
     group, _, version = document["apiVersion"].partition("/")
@@ -86,7 +86,7 @@ def on(*gpus: GpuSeen, driver: str = "535.104.05") -> HostRef:
         (gpu_verdict(host=on(msgspec.structs.replace(H100, name="NVIDIA GH100"))), False),
     ],
 )
-def test_a_rule_of_rego_admits_what_passed_on_its_host_class(judged: Verdict, *, admitted: bool) -> None:
+def test_rule_of_rego_admits_what_passed_on_its_host_class(judged: Verdict, *, admitted: bool) -> None:
     assert set(rules()) == {"h100-535", "a100-550"}
     assert admits("h100-535", judged) is admitted
     assert not admits("h100-535", judged, predicateType="https://example.org/other")

@@ -118,7 +118,7 @@ def test_hosts_that_share_only_the_registry_add_up(world: World) -> None:
     assert world.verify("H100/550").accepted is False
 
 
-def test_an_interrupted_attachment_goes_on_without_a_second_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_attachment_goes_on_without_a_second_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = failed_verdict(finished=datetime.now(UTC).isoformat())
     gone = InfrastructureError("the registry does not answer")
     with monkeypatch.context() as patch:
@@ -142,7 +142,7 @@ def test_statements_are_those_that_publish_attaches(world: World) -> None:
     assert world.state.tags == tags, "a registry with the referrers API gets no tag"
 
 
-def test_a_report_adds_the_hosts_up(world: World, tmp_path: Path) -> None:
+def test_report_adds_the_hosts_up(world: World, tmp_path: Path) -> None:
     world.hopper.attach()
     keys = (world.hopper.folder / PUBLIC, world.ampere.folder / PUBLIC)
     said: list[str] = []
@@ -155,7 +155,7 @@ def test_a_report_adds_the_hosts_up(world: World, tmp_path: Path) -> None:
     assert all(word in page for word in ("Host classes", "A100/550", "missing", "passed"))
 
 
-def test_a_digest_that_may_be_several_images_is_not_judged(world: World) -> None:
+def test_digest_that_may_be_several_images_is_not_judged(world: World) -> None:
     """One of them would run here, and the verdict would be about all: nothing runs, nothing is attached."""
     entry = {"mediaType": OCI_MANIFEST, "digest": world.image.digest, "size": 1}
     content = json.dumps({"schemaVersion": 2, "manifests": [entry, entry]}).encode()
@@ -182,7 +182,7 @@ def test_what_does_not_fit_together_is_refused(capsys: pytest.CaptureFixture[str
     assert ran(capsys, "validate", *words)[0] == 2
 
 
-def test_an_image_is_withdrawn_and_answered(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_image_is_withdrawn_and_answered(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     """The refusal says who, when and why, and the digest that an answer names."""
     world.hopper.attach()
     image, signing = str(world.hopper.reference), ("--key", str(world.hopper.folder / PRIVATE))
@@ -202,7 +202,7 @@ def test_an_image_is_withdrawn_and_answered(world: World, capsys: pytest.Capture
     assert world.verify().accepted
 
 
-def test_a_refusal_says_what_to_do_on_which_host(world: World) -> None:
+def test_refusal_says_what_to_do_on_which_host(world: World) -> None:
     world.hopper.attach()
     (refusal,) = world.verify().refusals
     assert refusal.next == (f"on a host with A100/550: envbuilder validate {world.hopper.reference} --attach --key KEY")
@@ -226,7 +226,7 @@ def test_every_reason_is_explained(reason: Reason, capsys: pytest.CaptureFixture
     assert (found["code"], bool(found["means"]), "{" in found["fix"]) == (reason, True, False)
 
 
-def test_a_notice_that_says_too_little_signs_nothing(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_notice_that_says_too_little_signs_nothing(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     image, signing = str(world.hopper.reference), ("--key", str(world.hopper.folder / PRIVATE))
     before = len(listing(Repository(world.hopper.reference, {}), world.image.digest).items)
     for words, code, why in (
@@ -244,7 +244,7 @@ def test_a_notice_that_says_too_little_signs_nothing(world: World, capsys: pytes
     assert len(listing(Repository(world.hopper.reference, {}), world.image.digest).items) == before
 
 
-def test_a_pass_answers_the_failures_of_keys_that_its_signer_trusts(world: World) -> None:
+def test_pass_answers_the_failures_of_keys_that_its_signer_trusts(world: World) -> None:
     """Without the other host's public key a signer does not see its FAILED, and does not answer it."""
     failed = failed_verdict(finished="2026-11-20T09:00:00+00:00", checks=(check("import", "failed"),))
     world.hopper.attach(failed)

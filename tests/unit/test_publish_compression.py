@@ -102,7 +102,7 @@ def test_each_form_is_one_manifest_of_the_validated_image(bench: Bench, compress
     assert not list(bench.world.folder.rglob("envbuilder-zstd-*")), "a temporary file was left"
 
 
-def test_the_same_image_gives_the_same_digest_without_the_journal(bench: Bench) -> None:
+def test_same_image_gives_the_same_digest_without_the_journal(bench: Bench) -> None:
     first = bench.publish()
     content = dict(bench.state.manifests), dict(bench.state.tags)
     assert bench.publish() == first
@@ -112,7 +112,7 @@ def test_the_same_image_gives_the_same_digest_without_the_journal(bench: Bench) 
     assert (bench.state.manifests, bench.state.tags) == content
 
 
-def test_the_other_form_under_an_immutable_tag_is_refused(bench: Bench) -> None:
+def test_other_form_under_an_immutable_tag_is_refused(bench: Bench) -> None:
     row = bench.publish(compression="gzip")
     with pytest.raises(PublishError, match="never overwritten") as caught:
         bench.publish()
@@ -121,7 +121,7 @@ def test_the_other_form_under_an_immutable_tag_is_refused(bench: Bench) -> None:
     assert set(public_tags(bench.world.client()).values()) == {row.digest}
 
 
-def test_a_layer_of_several_images_is_compressed_once(bench: Bench) -> None:
+def test_layer_of_several_images_is_compressed_once(bench: Bench) -> None:
     bench.engine.have("scratch:2", TENSORFLOW, OTHER)
     shared = ZstdPusher(bench.world.client(), bench.world.folder, bench.said.append)
     bench.publish(pusher=shared)
@@ -169,14 +169,14 @@ def without_layers(layers: tuple[bytes, ...]) -> bytes:
         (lambda _: b"", InfrastructureError, "cannot be read"),
     ],
 )
-def test_a_damaged_archive_is_refused(bench: Bench, archive: Any, kind: type[EnvbuilderError], message: str) -> None:
+def test_damaged_archive_is_refused(bench: Bench, archive: Any, kind: type[EnvbuilderError], message: str) -> None:
     bench.engine.archive = archive
     with pytest.raises(kind, match=message):
         bench.publish()
     assert bench.state.tags == {}
 
 
-def test_a_layer_that_decompresses_to_other_bytes_is_not_uploaded(bench: Bench, monkeypatch) -> None:
+def test_layer_that_decompresses_to_other_bytes_is_not_uploaded(bench: Bench, monkeypatch) -> None:
     class Altering:
         def __init__(self, **given: Any) -> None:
             self.compressor = compressor(**given)
@@ -194,7 +194,7 @@ def test_a_layer_that_decompresses_to_other_bytes_is_not_uploaded(bench: Bench, 
     ]
 
 
-def test_a_registry_that_refuses_layers_in_zstd_is_named_with_a_next_step(bench: Bench, monkeypatch) -> None:
+def test_registry_that_refuses_layers_in_zstd_is_named_with_a_next_step(bench: Bench, monkeypatch) -> None:
     accepted = Repository.put_manifest
 
     def picky(self: Repository, target: str, content: bytes, media_type: str) -> bool:
@@ -214,7 +214,7 @@ def test_zstd_without_its_library_is_a_usage_error(bench: Bench, monkeypatch) ->
         bench.publish()
 
 
-def test_a_tag_that_no_registry_accepts_is_refused_before_the_push(bench: Bench) -> None:
+def test_tag_that_no_registry_accepts_is_refused_before_the_push(bench: Bench) -> None:
     with pytest.raises(UsageError, match="not a tag"):
         bench.publish(moving=("x" * 129,))
     assert bench.state.manifests == {}

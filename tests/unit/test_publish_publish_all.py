@@ -55,7 +55,7 @@ from envbuilder.workspace import Workspace, cache, cache_dir, write_document
 
 
 @given(st.integers(min_value=0, max_value=400))
-def test_a_line_that_a_kill_cut_short_is_not_there(tmp_path_factory, cut: int) -> None:
+def test_line_that_a_kill_cut_short_is_not_there(tmp_path_factory, cut: int) -> None:
     path = tmp_path_factory.mktemp("journal") / "j.jsonl"
     journal = Journal(path)
     steps = [
@@ -75,7 +75,7 @@ def test_a_line_that_a_kill_cut_short_is_not_there(tmp_path_factory, cut: int) -
     assert Journal(path).last("stated") == JournalEntry(step="stated", digest="b")
 
 
-def test_an_index_has_no_configuration() -> None:
+def test_index_has_no_configuration() -> None:
     assert config_digest(Manifest("x", b'{"config":{"digest":"sha256:1"}}', "d")) == "sha256:1"
     assert config_digest(Manifest("x", b'{"manifests":[]}', "d")) == ""
     assert config_digest(Manifest("x", b"no json", "d")) == ""
@@ -123,7 +123,7 @@ def test_keys_are_made_and_shown(tmp_path) -> None:
     assert "never overwritten" in run("keys", "new", str(tmp_path), expect=UsageError)
 
 
-def test_a_protected_key_by_the_environment(tmp_path, monkeypatch) -> None:
+def test_protected_key_by_the_environment(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TF_ENVBUILDER_KEY_PASSWORD", "secret")
     run("keys", "new", str(tmp_path))
     assert b"ENCRYPTED" in (tmp_path / PRIVATE).read_bytes()
@@ -132,7 +132,7 @@ def test_a_protected_key_by_the_environment(tmp_path, monkeypatch) -> None:
     assert sealer_of((tmp_path / PRIVATE,), keyless=False, environment={"TF_ENVBUILDER_KEY_PASSWORD": "secret"})
 
 
-def test_a_key_that_has_expired_signs_nothing_and_one_that_others_can_read_is_named(tmp_path) -> None:
+def test_key_that_has_expired_signs_nothing_and_one_that_others_can_read_is_named(tmp_path) -> None:
     said: list[str] = []
     for name, days in (("old", -1), ("new", 1)):
         create(tmp_path / name, expires=datetime.now(UTC) + timedelta(days=days))
@@ -276,7 +276,7 @@ def test_what_was_never_built_is_said(session: PublishSession) -> None:
 @pytest.mark.parametrize(
     "tag", ["sha256-" + "a" * 64, "sha256-x.att", "sha512-1", "staging-x", "tf2.20.0-py311-cpu-bookworm"]
 )
-def test_a_tag_with_a_meaning_of_its_own_is_refused(tag: str) -> None:
+def test_tag_with_a_meaning_of_its_own_is_refused(tag: str) -> None:
     with pytest.raises(UsageError):
         check_moving(("latest", tag), parse("a.b/c"))
 
@@ -286,13 +286,13 @@ def test_other_tags_are_free() -> None:
 
 
 @pytest.mark.parametrize("more", [":latest", "@sha256:" + "a" * 64])
-def test_a_tag_in_the_destination_is_refused(more: str) -> None:
+def test_tag_in_the_destination_is_refused(more: str) -> None:
     assert destination("a.b/c/d") == parse("a.b/c/d")
     with pytest.raises(UsageError, match="more than a repository"):
         destination(f"a.b/c/d{more}")
 
 
-def test_a_tag_of_ours_names_its_environment() -> None:
+def test_tag_of_ours_names_its_environment() -> None:
     assert len(parse("registry.example.org/a").at(staging_tag("x" * 300)).tag) == 128
     for tag in ("tf2.20.0-py311-cu12.5-cudnn9.3-bookworm", "tf2.20.0-py311-cpu-bookworm-numpy2.0.0"):
         assert meant_by(tag) == EnvironmentRequirement(tag)
@@ -301,13 +301,13 @@ def test_a_tag_of_ours_names_its_environment() -> None:
     assert [meant_by(tag) for tag in ("latest", "", "tf", "v2.20.0")] == [None] * 4
 
 
-def test_a_folder_that_cannot_be_written_is_an_error_of_the_host(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_written_is_an_error_of_the_host(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file")
     with pytest.raises(InfrastructureError, match="cannot write"), exclusively(tmp_path / "out" / "publish"):
         pass
 
 
-def test_a_report_from_nowhere_or_from_strangers_says_so(tmp_path: Path) -> None:
+def test_report_from_nowhere_or_from_strangers_says_so(tmp_path: Path) -> None:
     key = create(tmp_path)
     said: list[str] = []
     with modern_registry() as (host, state):
@@ -350,7 +350,7 @@ def publisher(tmp_path: Path) -> Iterator[Publisher]:
         yield made
 
 
-def test_the_same_terms_are_not_asked_again(publisher: Publisher) -> None:
+def test_same_terms_are_not_asked_again(publisher: Publisher) -> None:
     publisher.publish()
     publisher.publish(ValidationTerms(HostRef(driver=HOST.driver, gpus=HOST.gpus, kernel="another", cpus=7)))
     assert len(publisher.judged) == 1
@@ -454,7 +454,7 @@ def test_every_error_has_a_next_step() -> None:
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_an_error_of_the_registry_has_the_next_step_of_its_reason(reason: Reason) -> None:
+def test_error_of_the_registry_has_the_next_step_of_its_reason(reason: Reason) -> None:
     with pytest.raises(RegistryRefusedError) as caught, advising(parse("a.b/c:d")):
         raise RegistryRefusedError(reason, "refused")
     assert caught.value.hint

@@ -287,7 +287,7 @@ def test_missing_release_is_proposed_complete(index: PackageIndex) -> None:
     assert store.parse((("tensorflow.yaml", text),)).tensorflow == (row,)
 
 
-def test_a_local_wheel_is_described(index: PackageIndex) -> None:
+def test_local_wheel_is_described(index: PackageIndex) -> None:
     file = next(one for one in index.files("tensorflow") if "2.21.0rc0-cp313" in one.filename)
     row = Proposer(CATALOG, index, "2026-11-20").describe(file)
     assert [one.pythons for one in row.wheels] == [("3.13",)]
@@ -304,7 +304,7 @@ def test_proposed_cpu_build_agrees_with_its_wheel(tmp_path: Path) -> None:
     assert "disagrees" not in found.values()
 
 
-def test_the_report_puts_disagreements_first() -> None:
+def test_report_puts_disagreements_first() -> None:
     one = agreement.Comparison(row="tensorflow 2.20.0", field="cuda", outcome="agrees", catalog="12.5", artefact="12.5")
     bad = msgspec.structs.replace(one, field="ptx", outcome="disagrees")
     document = agreement.VerifyDocument(comparisons=(one, bad))

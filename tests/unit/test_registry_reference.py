@@ -37,7 +37,7 @@ HEX = "a" * 64
         (f"[::1]:5000/a:t@sha256:{HEX}", "[::1]:5000", "a", "t", f"sha256:{HEX}"),
     ],
 )
-def test_a_reference_is_read_whole(text, host, repository, tag, digest) -> None:
+def test_reference_is_read_whole(text, host, repository, tag, digest) -> None:
     found = parse(text)
     assert (found.host, found.repository, found.tag, found.digest) == (host, repository, tag, digest)
 
@@ -74,7 +74,7 @@ def test_only_this_machine_is_loopback(host, loopback) -> None:
     assert parse(f"{host}/a").loopback is loopback
 
 
-def test_a_tag_is_checked_before_it_is_used() -> None:
+def test_tag_is_checked_before_it_is_used() -> None:
     reference = parse("registry.example.org/a")
     assert str(reference.at("x")) == "registry.example.org/a:x"
     assert str(reference.at(f"sha256:{HEX}")).endswith(f"@sha256:{HEX}")
@@ -100,7 +100,7 @@ def test_logins_are_found_by_host(tmp_path) -> None:
     assert find("one.example.org", {"DOCKER_CONFIG": str(tmp_path / "none")}) is None
 
 
-def test_a_password_is_never_printed() -> None:
+def test_password_is_never_printed() -> None:
     assert "hidden" not in repr(Login("hidden-user", "hidden", "hidden"))
 
 
@@ -116,7 +116,7 @@ def helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], N
     return install
 
 
-def test_a_helper_is_asked(tmp_path, helper) -> None:
+def test_helper_is_asked(tmp_path, helper) -> None:
     helper(
         '#!/bin/sh\nread host\n[ "$host" = one.example.org ] || exit 1\n'
         'echo \'{"Username": "ann", "Secret": "from-helper"}\'\n'
@@ -137,7 +137,7 @@ FAILING = {
 
 
 @pytest.mark.parametrize(("script", "says"), FAILING.values(), ids=FAILING.keys())
-def test_a_helper_that_fails_is_no_helper_without_a_login(tmp_path, helper, script: str, says: str) -> None:
+def test_helper_that_fails_is_no_helper_without_a_login(tmp_path, helper, script: str, says: str) -> None:
     helper(script)
     login = find("one.example.org", config(tmp_path, {"credsStore": "test"}))
     assert login
@@ -146,25 +146,25 @@ def test_a_helper_that_fails_is_no_helper_without_a_login(tmp_path, helper, scri
     assert not login.user
 
 
-def test_a_helper_may_keep_no_login(tmp_path, helper) -> None:
+def test_helper_may_keep_no_login(tmp_path, helper) -> None:
     """Docker's own words for that are no failure."""
     helper("#!/bin/sh\necho 'credentials not found in native keychain'\nexit 1\n")
     assert find("one.example.org", config(tmp_path, {"credsStore": "test"})) is None
 
 
-def test_a_configuration_that_is_a_pipe_is_not_waited_for(tmp_path) -> None:
+def test_configuration_that_is_a_pipe_is_not_waited_for(tmp_path) -> None:
     os.mkfifo(tmp_path / "config.json")
     with pytest.raises(InputError, match="pipe"):
         find("one.example.org", {"DOCKER_CONFIG": str(tmp_path)})
 
 
 @pytest.mark.parametrize("name", ["absent", "../../bin/sh", "a b", "$(id)"])
-def test_a_helper_that_is_not_there_is_named(tmp_path, name) -> None:
+def test_helper_that_is_not_there_is_named(tmp_path, name) -> None:
     with pytest.raises(PublishError, match="credential helper"):
         find("one.example.org", config(tmp_path, {"credsStore": name}))
 
 
-def test_a_broken_configuration_is_the_user_s_to_mend(tmp_path) -> None:
+def test_broken_configuration_is_the_user_s_to_mend(tmp_path) -> None:
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(InputError, match=r"config\.json") as caught:
         find("one.example.org", {"DOCKER_CONFIG": str(tmp_path)})
@@ -230,7 +230,7 @@ def test_another_port_or_host_is_not_told_the_login(hosts: Hosts, tmp_path: Path
     assert hosts.heard == {"registry": ["", f"Basic {LOGIN}"], "other": [""]}
 
 
-def test_a_token_stays_with_its_registry(hosts: Hosts, tmp_path: Path) -> None:
+def test_token_stays_with_its_registry(hosts: Hosts, tmp_path: Path) -> None:
     """What the token service gave is for the registry, and the login for the token service, also where that moves."""
     services: list[str] = []
 
@@ -250,7 +250,7 @@ def test_a_token_stays_with_its_registry(hosts: Hosts, tmp_path: Path) -> None:
     assert hosts.heard == {"registry": ["", "Bearer t"], "other": [""]}
 
 
-def test_an_identity_token_does_not_follow_to_another_host(hosts: Hosts, tmp_path: Path) -> None:
+def test_identity_token_does_not_follow_to_another_host(hosts: Hosts, tmp_path: Path) -> None:
     bodies: list[bytes] = []
 
     def elsewhere(front: Front) -> None:
@@ -271,7 +271,7 @@ def test_an_identity_token_does_not_follow_to_another_host(hosts: Hosts, tmp_pat
     "realm",
     ["http://192.0.2.1/service", "http://127.0.0.1@192.0.2.1/x", "http://localhost.example.org/x", "http://[::1"],
 )
-def test_a_login_in_plain_text_stays_on_this_machine(
+def test_login_in_plain_text_stays_on_this_machine(
     hosts: Hosts, tmp_path: Path, realm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is on loopback is asked of the token service, not of the registry."""
@@ -290,7 +290,7 @@ def test_a_login_in_plain_text_stays_on_this_machine(
     assert not [address for address in sent if hosts.registry not in address]
 
 
-def test_a_refused_connection_is_unreachable_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_connection_is_unreachable_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
     connect = HTTPConnection.connect
 
@@ -316,7 +316,7 @@ def file(tmp_path):
         yield opened
 
 
-def test_a_file_is_sent_from_its_beginning_and_stored_once(file) -> None:
+def test_file_is_sent_from_its_beginning_and_stored_once(file) -> None:
     with modern_registry() as (host, state):
         repository = Repository(parse(f"{host}/team/image"), {})
         repository.upload(NAME, file)
@@ -326,7 +326,7 @@ def test_a_file_is_sent_from_its_beginning_and_stored_once(file) -> None:
         assert state.blobs[NAME] == b"stored before"
 
 
-def test_a_file_is_sent_again_from_its_beginning_when_the_login_expires(tmp_path, file, monkeypatch) -> None:
+def test_file_is_sent_again_from_its_beginning_when_the_login_expires(tmp_path, file, monkeypatch) -> None:
     with modern_registry(user="name:secret") as (host, state):
         repository = Repository(parse(f"{host}/team/image"), login(tmp_path, host, "name:secret"))
         send = repository.transport.send

@@ -177,7 +177,7 @@ def test_share_of_threads_in_which_the_answer(
     assert least <= 100 * len(found) / len(rows) <= most, found
 
 
-def test_the_measure_can_fail() -> None:
+def test_measure_can_fail() -> None:
     thread = THREADS["tensorflow-38482"]
     turned = msgspec.structs.replace(thread, fields={"tensorflow": "9.9.9"}, cause=[Code.GLIBC_TOO_OLD], nearest=[])
     row = measure(turned, load())

@@ -48,7 +48,7 @@ def large(size: int, at: int) -> bytes:
 
 
 @pytest.mark.parametrize("at", [100, 50_000, -3])
-def test_a_large_log_is_answered_with_its_own_line_numbers(at: int) -> None:
+def test_large_log_is_answered_with_its_own_line_numbers(at: int) -> None:
     data = large(LARGEST + (2 << 20), at)
     document = analyse(of_bytes(data), load()).document
     wanted = at + 1 if at >= 0 else data.count(b"\n") + at + 1
@@ -73,7 +73,7 @@ def test_fifty_megabytes_take_little_time_and_memory(tmp_path: Path) -> None:
     tracemalloc.stop()
 
 
-def test_a_line_without_an_end_is_cut() -> None:
+def test_line_without_an_end_is_cut() -> None:
     text = of_bytes(b"x" * (10 << 20) + b"\ntensorflow 2.12.0\n")
     assert len(text) < 20_000
     assert text.endswith("\ntensorflow 2.12.0")
@@ -91,14 +91,14 @@ def test_ordinary_sentences_are_no_messages(text: str) -> None:
     assert not find(clean(text))
 
 
-def test_a_text_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transcript, "MOST", 1 << 20)
     for data in (b"\0" * (2 << 20), b"y\n" * (1 << 20)):
         with pytest.raises(UsageError, match="larger than 1 MB"):
             transcript.read_text(io.BytesIO(data))
 
 
-def test_a_damaged_stamp_does_not_hide_the_pause_around_it() -> None:
+def test_damaged_stamp_does_not_hide_the_pause_around_it() -> None:
     stamps = ("2024-01-01 10:00:00.1", "2024-13-01 10:00:01.1", "2024-01-01 10:03:00.1")
     (pause,) = pauses(clean("".join(f"{stamp}: I tensorflow\n" for stamp in stamps)))
     assert (pause.line, pause.seconds) == (1, 180.0)

@@ -174,7 +174,7 @@ def test_ends_may_be_given_in_either_direction() -> None:
         ordered(every, "2.9", "2.9.0")
 
 
-def test_a_command_that_is_not_stable_decides_nothing(tmp_path: Path) -> None:
+def test_command_that_is_not_stable_decides_nothing(tmp_path: Path) -> None:
     question = replace(asked(5), repeat=4)
     found = search(World(question, 3, unsteady={3}), tmp_path)
     assert found.result == Result(last_good="2.2.0", first_bad="2.4.0", between=("2.3.0",))

@@ -35,7 +35,7 @@ CALLS = list(calls())
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_finding_is_written_by_a_check_that_gives_its_fields(name: str) -> None:
+def test_finding_is_written_by_a_check_that_gives_its_fields(name: str) -> None:
     row = TEXTS[name]
     parts = (row.subject, row.message, row.requires, row.found, row.fix)
     fields = {field.split(".")[0] for part in parts for _, field, _, _ in string.Formatter().parse(part) if field}

@@ -361,7 +361,7 @@ def carrying(there: dict[str, bytes], listed: str, label: str, cache: Path) -> I
     return on_host(Index(wheel(WHOLE)), cache, named, labels={removed_files.LABEL: label})
 
 
-def test_a_list_that_only_the_image_has_decides_nothing(tmp_path: Path) -> None:
+def test_list_that_only_the_image_has_decides_nothing(tmp_path: Path) -> None:
     subject = carrying(LEAN, omitted(), lockfile.digest(omitted()), tmp_path)
     (result,), _ = run_host_checks(subject, [check for check in CHECKS if check.name == "files"])
     (one,) = [one for one in result.findings if one.subject == removed_files.REMOVED]

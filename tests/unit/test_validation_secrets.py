@@ -81,7 +81,7 @@ def test_parts_of_hints_are_not_found(noise: bytes) -> None:
         ("srv/__pycache__/settings.cpython-311.pyc", b"\xa7\r\r\n" + bytes(12) + b"\xda$" + GITHUB + b"\0"),
     ],
 )
-def test_a_token_in_a_binary_file_is_found(path: str, content: bytes, piece: int) -> None:
+def test_token_in_a_binary_file_is_found(path: str, content: bytes, piece: int) -> None:
     assert found(path, content, piece) == ["a GitHub token"]
 
 
@@ -187,7 +187,7 @@ def test_variables_with_credentials_are_named(env: dict[str, str], names: list[s
 @pytest.mark.parametrize(
     "text", [b"-----BEGIN PRIVATE KEY-----" + b" " * 900_000, b"a" * 900_000, b"eyJhbGciOi" * 90_000, b"://" * 300_000]
 )
-def test_an_adversarial_text_costs_linear_time(text: bytes) -> None:
+def test_adversarial_text_costs_linear_time(text: bytes) -> None:
     begun = time.process_time()
     for place in ("app/.env", "compose.yaml", "a.key", VARIABLE, INSTRUCTION):
         secrets_in(place, text)
@@ -267,7 +267,7 @@ COMPANY = "usr/local/share/ca-certificates/corp-ca.crt"
 
 
 @pytest.mark.parametrize("updated_by", ["base", "build", "nobody"])
-def test_the_authority_of_a_company_in_the_base_is_the_bases(updated_by: str) -> None:
+def test_authority_of_a_company_in_the_base_is_the_bases(updated_by: str) -> None:
     """Also if a package of the build writes the bundle again."""
     bundle = PEM + OTHER if updated_by == "base" else PEM
     base: Layer = {**TRUSTED, COMPANY: OTHER, "etc/ssl/certs/corp.pem": OTHER, BUNDLE: bundle}
@@ -282,7 +282,7 @@ def test_the_authority_of_a_company_in_the_base_is_the_bases(updated_by: str) ->
     }
 
 
-def test_an_authority_that_the_matrix_adds_is_accepted_and_no_other() -> None:
+def test_authority_that_the_matrix_adds_is_accepted_and_no_other() -> None:
     image = image_of(TRUSTED, {COMPANY: OTHER, BUNDLE: PEM + OTHER})
     assert secrets(replace(context_of(image), authorities=pem.certificates(OTHER))).findings == ()
     assert len(secrets(replace(context_of(image), authorities=pem.certificates(THIRD))).findings) == 2

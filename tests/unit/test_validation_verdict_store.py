@@ -179,7 +179,7 @@ def test_error_of_a_setting_explains_what_its_row_says() -> None:
     assert [one.severity for one in told.findings] == [Severity.WARNING]
 
 
-def test_a_cause_is_never_its_own_excuse() -> None:
+def test_cause_is_never_its_own_excuse() -> None:
     cause = error(Code.MISSING_LIBRARY, "libcufft.so.11")
     (told,) = mark_consequences([failed_result(cause, name="files")], Causes((cause,), frozenset({"libcufft.so.11"})))
     assert told.findings == (cause,)
