@@ -1,7 +1,4 @@
-"""Sign and open payloads: DSSE envelopes by keys (DSSE v1), and Sigstore's bundles by keys or by an identity.
-
-An identity has a short-lived certificate, and its signatures are in Sigstore's public log.
-"""
+"""Sign and open payloads: DSSE envelopes by keys (DSSE v1), and Sigstore's bundles by keys or by an identity."""
 
 from __future__ import annotations
 
@@ -20,6 +17,10 @@ from envbuilder.errors import InfrastructureError, PublishError, Reason
 from envbuilder.registry.errors import MalformedError, parsed
 from envbuilder.support import decoding
 
+ENVELOPE = "application/vnd.dsse.envelope.v1+json"
+BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
+"""The media type of a Sigstore bundle, the form that cosign and admission controllers read."""
+
 
 class EnvelopeSignature(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One signature in base64; ``keyid`` proves nothing."""
@@ -34,10 +35,6 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     payload: str
     payload_type: str
     signatures: tuple[EnvelopeSignature, ...]
-
-
-ENVELOPE = "application/vnd.dsse.envelope.v1+json"
-"""The media type under which an envelope is stored in a registry."""
 
 
 class SignedBy(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,12 +81,7 @@ class KeySealer:
         return (KeyOpener(tuple({key.keyid: key for key in (*self.trusted, *own)}.values())),)
 
     def seal(self, payload: bytes) -> bytes:
-        """Seal a statement in a DSSE envelope, signed by every key."""
         return msgspec.json.encode(seal(payload, PAYLOAD_TYPE, self.key, *self.others))
-
-
-BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
-"""The media type of a Sigstore bundle, the form that cosign and admission controllers read."""
 
 
 def bundled(sealed: bytes) -> bytes:
@@ -97,7 +89,7 @@ def bundled(sealed: bytes) -> bytes:
 
     The signatures lose their key ids, since cosign names keys in another way; the bundle has the first as its hint.
     """
-    envelope = parse(sealed)
+    envelope: Envelope = parsed(sealed, Envelope, "a DSSE envelope")
     named = envelope.signatures[0].keyid if envelope.signatures else ""
     bare = tuple(EnvelopeSignature(sig=one.sig) for one in envelope.signatures)
     material = {"publicKey": {"hint": named or ""}, "tlogEntries": ()}
@@ -111,10 +103,7 @@ class _Bundle(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True)
 class KeyOpener:
-    """Opens what public keys signed: an envelope, or the same signatures in a Sigstore bundle.
-
-    ``names`` are the trusted signers, as in `SignedBy`.
-    """
+    """Opens what public keys signed: an envelope, or the same signatures in a Sigstore bundle."""
 
     trusted: tuple[PublicKey, ...]
     media_types = frozenset((ENVELOPE, BUNDLE))
@@ -128,7 +117,7 @@ class KeyOpener:
         if media_type == BUNDLE:
             bundle: _Bundle = parsed(content, _Bundle, "a Sigstore bundle")
             content = bytes(bundle.dsse_envelope)
-        envelope = parse(content)
+        envelope: Envelope = parsed(content, Envelope, "a DSSE envelope")
         payload = decoded(envelope.payload)
         if signed_by := _signers(envelope, payload, self.trusted):
             return Opened(payload_type=envelope.payload_type, payload=payload, signed_by=signed_by)
@@ -143,11 +132,6 @@ class KeyOpener:
         return Unread(Reason.UNTRUSTED_KEY, text, blocks=False)
 
 
-def parse(text: bytes) -> Envelope:
-    envelope: Envelope = parsed(text, Envelope, "a DSSE envelope")
-    return envelope
-
-
 def _signers(envelope: Envelope, payload: bytes, trusted: tuple[PublicKey, ...]) -> tuple[SignedBy, ...]:
     """Return the trusted keys with a valid signature on this envelope.
 
@@ -155,10 +139,10 @@ def _signers(envelope: Envelope, payload: bytes, trusted: tuple[PublicKey, ...])
     unreadable signature does not affect the others.
     """
     message, names = pae(envelope.payload_type, payload), {key.keyid for key in trusted}
-    signatures: dict[bytes, None] = {}
+    signatures: set[bytes] = set()
     for one in sorted(envelope.signatures, key=lambda one: one.keyid not in names)[:MAX_SIGNATURES]:
         with suppress(PublishError):
-            signatures[decoded(one.sig)] = None
+            signatures.add(decoded(one.sig))
     holding = (key for key in trusted if any(key.verify(message, found) for found in signatures))
     return tuple(SignedBy(name=key.keyid, expires=key.expires) for key in holding)
 
@@ -171,13 +155,10 @@ def decoded(text: str) -> bytes:
     """Decode base64 in the standard and in the URL-safe alphabet, as DSSE requires."""
     try:
         with decoding.damaged("not base64"):
-            plain = text.encode("ascii").translate(_STANDARD)
+            plain = text.encode("ascii").translate(bytes.maketrans(b"-_", b"+/"))
             return base64.b64decode(plain + b"=" * (-len(plain) % 4), validate=True)
     except decoding.DamagedError as error:
         raise MalformedError(f"{error} in a DSSE envelope") from error
-
-
-_STANDARD = bytes.maketrans(b"-_", b"+/")
 
 
 _REACHABLE = "is it reachable (curl -I https://tuf-repo-cdn.sigstore.dev)? or use --key"

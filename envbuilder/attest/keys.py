@@ -6,18 +6,16 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from envbuilder.attest.requirements import moment
 from envbuilder.errors import PublishError, UsageError, of_system
 from envbuilder.support import decoding
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 PRIVATE, PUBLIC = "envbuilder.key", "envbuilder.pub"
 """The names of the files that `create` makes."""
@@ -37,22 +35,21 @@ class PublicKey:
 
     keyid: str
     pem: str
-    _key: Ed25519PublicKey
+    _key: Any
     expires: datetime | None = None
 
     def verify(self, message: bytes, signature: bytes) -> bool:
         *_, invalid = _cryptography()
-        try:
+        with suppress(invalid):
             self._key.verify(signature, message)
-        except invalid:
-            return False
-        return True
+            return True
+        return False
 
 
 @dataclass(frozen=True)
 class PrivateKey:
     public: PublicKey
-    _key: Ed25519PrivateKey
+    _key: Any
 
     @property
     def keyid(self) -> str:
@@ -60,7 +57,7 @@ class PrivateKey:
 
     def sign(self, message: bytes) -> bytes:
         """Sign a message; the same message gives the same signature."""
-        return self._key.sign(message)
+        return bytes(self._key.sign(message))
 
 
 def create(folder: Path, *, password: str | None = None, expires: datetime | None = None) -> PrivateKey:
@@ -139,7 +136,7 @@ def _loaded(path: Path, load: Callable[[], Any], kind: type) -> Any:  # noqa: AN
     return key
 
 
-def _public(key: Ed25519PublicKey) -> PublicKey:
+def _public(key: Any) -> PublicKey:  # noqa: ANN401 - an optional package's key
     serialization, *_ = _cryptography()
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     der = key.public_bytes(serialization.Encoding.DER, form)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -12,6 +12,7 @@ import msgspec
 
 from envbuilder import versions
 from envbuilder.errors import Reason, UsageError
+from envbuilder.registry.reference import DIGEST
 from envbuilder.support import decoding
 from envbuilder.verdict import LEVELS, GpuSeen, Level, Verdict, contradiction
 from envbuilder.versions import DOTTED, is_prefix
@@ -22,8 +23,6 @@ CLOCK_SKEW = timedelta(minutes=5)
 _DRIVER = re.compile(DOTTED)
 _VERSION = re.compile(rf"{DOTTED}(?:(?:a|b|rc|-rc|\.dev|\.post)[0-9]{{1,9}})?")
 _ENVIRONMENT = re.compile(r"(tf[0-9][0-9A-Za-z.]*-py[0-9]+-[A-Za-z0-9_.-]+?)(?:-([0-9a-f]{12}))?")
-
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _CUDA = re.compile(rf"cu{DOTTED}")
 _NO_TAG = re.compile(r"[^A-Za-z0-9_.-]")
 _GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9 .+_-]*")
@@ -223,11 +222,11 @@ def inconsistent(verdict: Verdict) -> str:
     if verdict.verdict != "PASSED" or verdict.simulated:
         return ""
     gpus = len(verdict.host.gpus)
-    if gpus < _GPUS.get(verdict.level, 0):
+    if gpus < {"gpu": 1, "multi-gpu": 2}.get(verdict.level, 0):
         return f"it is of level {verdict.level} and its host had {gpus} GPUs"
     if why := _misnamed(verdict):
         return why
-    if not _DIGEST.fullmatch(verdict.suite):
+    if not DIGEST.match(verdict.suite):
         return f"its suite is {verdict.suite[:80]!r}, which is not a digest"
     if moment(verdict.started) - moment(verdict.finished) > CLOCK_SKEW:
         return f"it ended ({verdict.finished}) before it began ({verdict.started})"
@@ -244,10 +243,6 @@ def _misnamed(verdict: Verdict) -> str:
     if has.id.startswith(start) and (cuda if has.flavor == "gpu" else part == "cpu"):
         return ""
     return f"its environment {has.id} has TensorFlow {has.tensorflow}, Python {has.python}, CUDA {has.cuda or 'none'}"
-
-
-_GPUS: Mapping[Level, int] = {"gpu": 1, "multi-gpu": 2}
-"""The least number of GPUs for each level."""
 
 
 def rank(level: Level) -> int:

@@ -41,7 +41,6 @@ _MOST_LICENCES = 40
 
 Json = dict[str, Any]
 
-
 Content = Callable[[str], bytes | None]
 """Returns the content of an image's file, following links; None if it is not there."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
@@ -11,6 +10,7 @@ import msgspec
 from envbuilder.attest.requirements import moment
 from envbuilder.errors import PublishError, Reason
 from envbuilder.registry.errors import MalformedError, check_unambiguous, parsed
+from envbuilder.registry.reference import DIGEST
 from envbuilder.verdict import SCHEMA, Verdict, Word
 
 STATEMENT = "https://in-toto.io/Statement/v1"
@@ -24,8 +24,6 @@ PROVENANCE = "https://slsa.dev/provenance/v1"
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 """The DSSE payload type of a statement (in-toto attestation framework, envelope layer)."""
-
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -47,7 +45,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resource(name: str, digest: str) -> Resource:
-    if not _DIGEST.match(digest):
+    if not DIGEST.match(digest):
         raise PublishError(f"not a sha256 digest: {digest!r}", hint="envbuilder build, then envbuilder validate")
     return Resource(name=name, digest={"sha256": digest.removeprefix("sha256:")})
 
@@ -78,23 +76,37 @@ Allowance = Literal["inconclusive"]
 Result = Literal["PASSED", "WARNED", "FAILED"]
 
 
-class ResultPredicate(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class FailedResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A test result: the checks that failed or did not finish; its verdict is a statement of its own."""
+
+    result: str
+    finished: str = msgspec.field(name="envbuilder_finished", default="")
+    failed_tests: tuple[str, ...] = ()
+    unfinished: tuple[str, ...] = msgspec.field(name="envbuilder_unfinishedTests", default=())
+
+    @property
+    def checks(self) -> frozenset[str]:
+        return frozenset(self.failed_tests + self.unfinished)
+
+    def is_of(self, verdict: Verdict) -> bool:
+        """Return True if this is the result of a verdict; older results do not say when it ended."""
+        failed = {check.name for check in verdict.checks if check.outcome not in ("passed", "skipped")}
+        return verdict.verdict == "FAILED" and self.checks == failed and self.finished in ("", verdict.finished)
+
+
+class ResultPredicate(FailedResult, frozen=True, kw_only=True):
     """The predicate test-result v0.1; fields with the prefix ``envbuilder_`` are extensions."""
 
-    result: Result
     configuration: tuple[Resource, ...]
     passed_tests: tuple[str, ...]
     warned_tests: tuple[str, ...]
-    failed_tests: tuple[str, ...]
     skipped: tuple[str, ...] = msgspec.field(name="envbuilder_skippedTests", default=())
-    unfinished: tuple[str, ...] = msgspec.field(name="envbuilder_unfinishedTests", default=())
-    finished: str = msgspec.field(name="envbuilder_finished", default="")
     verdict: str = msgspec.field(name="envbuilder_verdict", default="")
     level: str = msgspec.field(name="envbuilder_level", default="")
     allowed: tuple[str, ...] = msgspec.field(name="envbuilder_allowed", default=())
 
 
-StatementDigest = Annotated[str, msgspec.Meta(pattern=r"\Asha256:[0-9a-f]{64}\Z")]
+StatementDigest = Annotated[str, msgspec.Meta(pattern=rf"\A{DIGEST.pattern}")]
 """The digest under which a registry stores a statement: it includes the signatures."""
 
 
@@ -133,20 +145,16 @@ def result_statement(name: str, verdict: Verdict, *, allowed: tuple[Allowance, .
     An allowed INCONCLUSIVE is WARNED, never PASSED.
     """
     digest = _digest(verdict)
+    if verdict.verdict == "INCONCLUSIVE" and "inconclusive" not in allowed:
+        return None
     names: dict[str, tuple[str, ...]] = {}
     for check in verdict.checks:
         is_warned = check.outcome == "passed" and any(one.severity == "warning" for one in check.findings)
         outcome = "warned" if is_warned else check.outcome
         names[outcome] = (*names.get(outcome, ()), check.name)
-    results: dict[Word, Result | None] = {
-        "PASSED": "WARNED" if "warned" in names else "PASSED",
-        "FAILED": "FAILED",
-        "INCONCLUSIVE": "WARNED" if "inconclusive" in allowed else None,
-    }
-    if (result := results[verdict.verdict]) is None:
-        return None
+    passed: Result = "PASSED" if verdict.verdict == "PASSED" and "warned" not in names else "WARNED"
     predicate = ResultPredicate(
-        result=result,
+        result="FAILED" if verdict.verdict == "FAILED" else passed,
         configuration=(resource("suite", verdict.suite), resource("requirements.lock", verdict.lock)),
         passed_tests=names.get("passed", ()),
         warned_tests=names.get("warned", ()),
@@ -170,33 +178,10 @@ class Unread:
     blocks: bool = True
 
 
-class FailedResult(msgspec.Struct, frozen=True, rename="camel"):
-    """A test result: the checks that failed or did not finish; its verdict is a statement of its own."""
-
-    result: str
-    finished: str = msgspec.field(name="envbuilder_finished", default="")
-    failed_tests: tuple[str, ...] = ()
-    unfinished: tuple[str, ...] = msgspec.field(name="envbuilder_unfinishedTests", default=())
-
-    @property
-    def checks(self) -> frozenset[str]:
-        return frozenset(self.failed_tests + self.unfinished)
-
-    def is_of(self, verdict: Verdict) -> bool:
-        """Return True if this is the result of a verdict; older results do not say when it ended."""
-        failed = {check.name for check in verdict.checks if check.outcome not in ("passed", "skipped")}
-        return verdict.verdict == "FAILED" and self.checks == failed and self.finished in ("", verdict.finished)
-
-
-class _VerdictHeader(msgspec.Struct, frozen=True):
-    """The fields of a verdict of any version."""
-
-    schema: str = ""
-    verdict: str = ""
-
-
 class _PredicateHeader(msgspec.Struct, frozen=True):
-    verdict: _VerdictHeader
+    """The predicate of a verdict of any version."""
+
+    verdict: dict[str, Any]
 
 
 Meaning = VerdictPredicate | Notice | FailedResult | Unread | None
@@ -225,7 +210,7 @@ def _understood(digest: str, statement: Statement) -> Meaning:
         return None
     subjects = [f"sha256:{subject.digest.get('sha256', '').lower()}" for subject in statement.subject]
     if digest not in subjects:
-        clear = bool(subjects) and all(map(_DIGEST.match, subjects))
+        clear = bool(subjects) and all(map(DIGEST.match, subjects))
         about = ", ".join(one if one != "sha256:" else "no sha256 digest" for one in subjects) or "nothing"
         return Unread(Reason.WRONG_SUBJECT, f"a trusted statement is about {about}", blocks=not clear)
     if kind == TEST_RESULT:
@@ -241,11 +226,12 @@ def _understood(digest: str, statement: Statement) -> Meaning:
         return notice
     if kind != VERDICT:
         return Unread(Reason.NEWER_SCHEMA, f"a trusted statement of type {kind}, which this version cannot read")
-    header: _VerdictHeader = parsed(statement.predicate, _PredicateHeader, "a verdict").verdict
-    if header.schema != SCHEMA:
-        return Unread(Reason.NEWER_SCHEMA, f"a trusted verdict of schema {header.schema!r}, which cannot be read")
-    if header.verdict not in get_args(Word):
-        return Unread(Reason.UNKNOWN_WORD, f"a trusted verdict says {header.verdict!r}, which is not a known word")
+    header: _PredicateHeader = parsed(statement.predicate, _PredicateHeader, "a verdict")
+    schema, word = header.verdict.get("schema"), header.verdict.get("verdict")
+    if schema != SCHEMA:
+        return Unread(Reason.NEWER_SCHEMA, f"a trusted verdict of schema {schema!r}, which cannot be read")
+    if word not in get_args(Word):
+        return Unread(Reason.UNKNOWN_WORD, f"a trusted verdict says {word!r}, which is not a known word")
     stated: VerdictPredicate = parsed(statement.predicate, VerdictPredicate, "a verdict")
     moment(stated.verdict.started)
     moment(stated.verdict.finished)
@@ -256,8 +242,8 @@ def _understood(digest: str, statement: Statement) -> Meaning:
 
 def _digest(verdict: Verdict) -> str:
     if verdict.unreal:
-        text = "a simulated verdict is never stated: no driver or GPU of this verdict was real"
-        raise PublishError(text, hint="validate on a host with that driver and GPU")
+        hint = "validate on a host with that driver and GPU"
+        raise PublishError("a simulated verdict is never stated: its driver or GPU was not real", hint=hint)
     if verdict.image.digest is None:
         hint = "envbuilder validate IMAGE@sha256:… --attach --key KEY"
         raise PublishError("the verdict names no manifest digest: validate the image by its registry digest", hint=hint)

@@ -209,9 +209,8 @@ def concerns(verdict: Verdict, wanted: Requirement) -> bool:
     a host class means all of them.
     """
     failed, host = _failed(verdict), verdict.host
-    if not failed or not host.gpus or host.driver is None:
-        return True
-    if any(check.level not in _ON_GPU or check.outcome == "passed" for check in failed):
+    everywhere = [check for check in failed if check.level not in _ON_GPU or check.outcome == "passed"]
+    if not failed or everywhere or not host.gpus or host.driver is None:
         return True
     other_gpu = wanted.gpu is not None and not any(map(wanted.gpu.may_be, host.gpus))
     other_driver = wanted.driver is not None and driver_branch(wanted.driver) != driver_branch(host.driver)
@@ -252,8 +251,7 @@ def _of_class(evidence: Evidence, wanted: Requirement, kind: HostClass, now: dat
     here = tuple(one for one in found.refusals if one.statement not in elsewhere)
     missing = Refusal(reason=Reason.KIND_MISSING, message="no real verdict is from this host class")
     refusals = {"passed": (), "failed": found.failures, "missing": (missing,)}.get(found.state, here)
-    counted = {refusal.statement for refusal in refusals}
-    others = (one for one in (*found.notes, *found.refusals) if one.reason not in ELSEWHERE)
+    counted, others = {refusal.statement for refusal in refusals}, (*found.notes, *found.refusals)
     standing = HostClassState(
         kind=str(kind),
         gpu=str(kind.gpu or ""),
@@ -269,6 +267,6 @@ def _of_class(evidence: Evidence, wanted: Requirement, kind: HostClass, now: dat
     return msgspec.structs.replace(
         found,
         refusals=tuple(msgspec.structs.replace(one, message=f"{kind}: {one.message}") for one in refusals),
-        notes=tuple(one for one in others if one.statement not in counted),
+        notes=tuple(one for one in others if one.reason not in ELSEWHERE and one.statement not in counted),
         standing=standing,
     )

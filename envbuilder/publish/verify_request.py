@@ -34,12 +34,7 @@ from envbuilder.attest.requirements import (
     read_version,
 )
 from envbuilder.attest.statements import Unread
-from envbuilder.attest.trust_policy import (
-    AttachedStatement,
-    Evidence,
-    decide,
-    decide_by_class,
-)
+from envbuilder.attest.trust_policy import AttachedStatement, Evidence, decide, decide_by_class
 from envbuilder.errors import EnvbuilderError, InfrastructureError, Reason, UsageError
 from envbuilder.publish.attached_statements import PublishedVerdicts, published, read_statements
 from envbuilder.publish.tags import meant_by
@@ -119,16 +114,12 @@ def requirement_of(options: VerifyOptions, model_of: ModelOf) -> Requirement:
 
 def _environment(options: VerifyOptions) -> EnvironmentRequirement | None:
     """Return the required environment. A tag that is an environment's id means this environment, and its image."""
-    meant = meant_by(parse(options.image).tag)
-    if options.environment is None:
-        return meant
-    given = read_environment(options.environment)
-    if meant is None or meant in (given, EnvironmentRequirement(given.id)):
-        return given
-    if given != EnvironmentRequirement(meant.id):
-        text = f"the tag means {meant}, and --environment {given}"
+    given = read_environment(options.environment) if options.environment is not None else None
+    named = [one for one in (meant_by(parse(options.image).tag), given) if one is not None]
+    if len({one.id for one in named}) > 1 or len({one.image for one in named} - {""}) > 1:
+        text = f"the tag means {named[0]}, and --environment {named[1]}"
         raise UsageError(text, hint="leave out --environment, or name the image by its digest")
-    return meant
+    return max(named, key=lambda one: one.image, default=None)
 
 
 def duration(text: str) -> float:

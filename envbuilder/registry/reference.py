@@ -14,7 +14,7 @@ _HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]
 _LAST_PORT = 65_535
 _REPOSITORY = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*\Z")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Reference:
 
     def at(self, target: str) -> Reference:
         """Return the same repository at a tag or a digest. Raises UsageError for other text."""
-        if _DIGEST.match(target):
+        if DIGEST.match(target):
             return replace(self, tag="", digest=target)
         if not _TAG.match(target):
             raise UsageError(f"{target!r} is not a tag", hint="letters, digits, '_', '.' and '-', at most 128")
@@ -65,7 +65,7 @@ def parse(text: str) -> Reference:
         raise UsageError(f"{text!r} names no registry", hint=hint)
     if not _REPOSITORY.match(repository):
         raise UsageError(f"{repository!r} is not a repository's name", hint="lower case, as in team/image")
-    if ("@" in text and not _DIGEST.match(digest)) or (":" in path and not _TAG.match(tag)):
+    if ("@" in text and not DIGEST.match(digest)) or (":" in path and not _TAG.match(tag)):
         hint = "as in team/image:tag or …@sha256:<64 hex digits>"
         raise UsageError(f"{text!r} has no valid tag or digest", hint=hint)
     return Reference(host, repository, tag, digest)

@@ -28,6 +28,7 @@ from envbuilder.registry.manifests import (
     digest_of,
     shape_of,
 )
+from envbuilder.registry.reference import DIGEST
 
 EMPTY = b"{}"
 EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
@@ -45,7 +46,6 @@ _OK = 200
 _NO_API = (400, 404, 405, 501)
 """Answers of registries without the referrers API."""
 
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
 _OWN_TAG = re.compile(r"(sha256-[0-9a-f]{64})\.([0-9a-f]{16})\Z")
 
 
@@ -84,7 +84,7 @@ def subject_of(tag: str) -> str:
     """Return the digest whose documents a tag lists; '' for any other tag."""
     name = found[1] if (found := _OWN_TAG.match(tag)) else tag
     digest = name.replace("-", ":", 1)
-    return digest if name.startswith("sha256-") and _DIGEST.match(digest) else ""
+    return digest if name.startswith("sha256-") and DIGEST.match(digest) else ""
 
 
 def attach(
@@ -159,7 +159,7 @@ def document(repository: Repository, stored: str, kinds: frozenset[str]) -> tupl
     if manifest is None:
         raise RegistryRefusedError(Reason.NOT_THERE, f"{stored} is listed as attached but is not in the registry")
     layers = shape_of(manifest).layers or ()
-    if len(layers) != 1 or layers[0].media_type not in kinds or not _DIGEST.match(layers[0].digest):
+    if len(layers) != 1 or layers[0].media_type not in kinds or not DIGEST.match(layers[0].digest):
         text = f"{stored}: not one document of type {' or '.join(sorted(kinds))}"
         raise RegistryRefusedError(Reason.UNREADABLE, text)
     return layers[0].media_type, repository.blob(layers[0].digest)
@@ -244,7 +244,7 @@ def _parsed(entries: Iterable[msgspec.Raw]) -> dict[str, str]:
         with suppress(MalformedError):
             one: _Listed = parsed(entry, _Listed, "a descriptor")
             found[one.digest] = one.artifact_type or ""
-    return {name: kind for name, kind in found.items() if _DIGEST.match(name)}
+    return {name: kind for name, kind in found.items() if DIGEST.match(name)}
 
 
 def _check_number(digest: str, found: Collection[str]) -> None:

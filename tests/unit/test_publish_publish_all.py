@@ -433,7 +433,9 @@ def test_what_is_signed_is_what_was_judged(world: World) -> None:
         document(world.client(), name, frozenset({ENVELOPE}))[1]
         for name in attached(world.client(), row.digest, ENVELOPE)
     )
-    said = [statements.parse(envelope.decoded(envelope.parse(one).payload)) for one in sealed]
+    said = [
+        statements.parse(envelope.decoded(msgspec.json.decode(one, type=envelope.Envelope).payload)) for one in sealed
+    ]
     (item,) = (one for one in said if one.predicate_type == statements.VERDICT)
     verdict = msgspec.json.decode(item.predicate, type=statements.VerdictPredicate).verdict
     assert (verdict.suite, verdict.image.digest) == (digest("b"), row.digest)
