@@ -143,7 +143,8 @@ def listing(repository: Repository, digest: str, kinds: frozenset[str] = frozens
         old = {}  # anybody can push this tag: next to the registry's own list it proves nothing
     if from_api is None:
         believed = [name for name, kind in old.items() if not kinds or kind in ("", *kinds)]
-        old |= {manifest.digest: "" for manifest in _from_own_tags(repository, digest, believed)}
+        lost = _from_own_tags(repository, digest, believed)
+        old |= {manifest.digest: shape_of(manifest).artifact_type for manifest in lost}
     found = old | (from_api or {})  # the tag changes no type that the registry states
     _check_number(digest, found)
     return Listing(found, frozenset(found) - from_api.keys() if from_api is not None else frozenset())
