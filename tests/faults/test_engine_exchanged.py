@@ -153,9 +153,7 @@ def test_container_that_ends_itself_has_its_own_result(own: OwnEngine) -> None:
     ],
     ids=["image", "run", "build"],
 )
-def test_engine_that_was_upgraded_meanwhile_refuses_our_version(
-    asked: Callable[[DockerEngine, Path], object], tmp_path: Path
-) -> None:
+def test_upgraded_engine_refuses_our_version(asked: Callable[[DockerEngine, Path], object], tmp_path: Path) -> None:
     message = "client version 1.41 is too old. Minimum supported API version is 1.44, please upgrade your client"
     with answering(tmp_path) as server:
         engine = connect({"DOCKER_HOST": f"unix://{tmp_path}/e.sock"})

@@ -127,9 +127,7 @@ def unavailable(fault: Fault, disk: Path, lying: str) -> str:
 @pytest.mark.parametrize(
     "fault", [pytest.param(fault, id=fault.name, marks=pytest.mark.full if fault.full else ()) for fault in FAULTS]
 )
-def test_fault_ends_with_its_code_and_a_next_step(
-    fault: Fault, disk: Path, port: str, lying: str, tmp_path: Path
-) -> None:
+def test_fault_has_its_code_and_a_next_step(fault: Fault, disk: Path, port: str, lying: str, tmp_path: Path) -> None:
     if reason := unavailable(fault, disk, lying):
         pytest.skip(reason)
     python, *packages = python_for_everybody() if fault.row.needs == "root" else (sys.executable,)

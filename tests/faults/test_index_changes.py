@@ -119,9 +119,7 @@ def test_lock_has_hashes_of_the_index_or_is_not_written(site: Site, change: Call
 
 
 @pytest.mark.parametrize(("change", "after"), ROWS)
-def test_client_reads_one_wheel_or_fails(
-    site: Site, change: Callable[[Site], None], after: int, tmp_path: Path
-) -> None:
+def test_client_reads_a_wheel_or_fails(site: Site, change: Callable[[Site], None], after: int, tmp_path: Path) -> None:
     client = PackageIndex(IndexConfig(url=site.url), Cache(tmp_path))
     changes(site, change, after)
     found, refused = set(), None

@@ -268,9 +268,7 @@ LOST = [
 
 
 @pytest.mark.parametrize(("loss", "step"), LOST)
-def test_lost_content_of_a_registry_is_reported_and_pushed_again(
-    bench: Bench, loss: Callable[[State], None], step: int
-) -> None:
+def test_lost_content_is_reported_and_pushed_again(bench: Bench, loss: Callable[[State], None], step: int) -> None:
     error, said = attempted(bench.world, step, lambda: loss(bench.state))
     assert len(said) > step
     assert all(line.startswith(begin) for line, begin in zip(said, STEPS, strict=False))

@@ -39,9 +39,7 @@ def lay_out(root: Path, case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_proposal_is_what_the_index_shows(
-    case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_proposal_follows_from_the_index(case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lay_out(tmp_path / "simple", case)
     for name in ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL"):
         monkeypatch.setenv(name, (tmp_path / "simple").as_uri())

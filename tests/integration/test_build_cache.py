@@ -19,9 +19,7 @@ DOCKERFILE = b"ARG BASE\nFROM ${BASE}\nRUN date +%N > /made\n"
 TAG = "envbuilder-test/cache:1"
 
 
-def test_step_of_a_cached_image_does_not_run_on_another_engine(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_cached_step_does_not_run_on_another_engine(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     engine, system = connect(), load().system("debian-bookworm")
     assert system is not None
     base = ensure_base(engine, system, cache_dir() / "bases", lambda *_: None).reference

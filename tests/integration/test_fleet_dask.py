@@ -253,9 +253,7 @@ def test_worker_is_refused_when_it_starts(cluster: DaskCluster, world: FleetWorl
     assert (refused.returncode, "no TLS" in refused.stderr) == (2, True)
 
 
-def test_broken_worker_gets_no_job_and_a_class_without_workers_is_named(
-    cluster: DaskCluster, world: FleetWorld
-) -> None:
+def test_broken_worker_gets_no_job_and_class_without_workers_is_named(cluster: DaskCluster, world: FleetWorld) -> None:
     """The engine of n2 ends after its start, the clock of n4 is wrong, nobody is of n3's class."""
     for name in ("n1", "n2", "n4"):
         start_worker(cluster, world, name)
@@ -281,9 +279,7 @@ def test_broken_worker_gets_no_job_and_a_class_without_workers_is_named(
 
 
 @pytest.mark.full
-def test_job_that_kills_its_workers_is_started_four_times_and_names_them(
-    cluster: DaskCluster, world: FleetWorld
-) -> None:
+def test_job_that_kills_workers_is_started_four_times_and_names_them(cluster: DaskCluster, world: FleetWorld) -> None:
     """Dask's own count does not multiply ours; the other classes go on."""
     for name in HOSTS:
         start_worker(cluster, world, name)
@@ -302,9 +298,7 @@ def test_job_that_kills_its_workers_is_started_four_times_and_names_them(
 
 
 @pytest.mark.full
-def test_scheduler_that_does_not_come_back_ends_with_a_table_of_what_is_known(
-    cluster: DaskCluster, world: FleetWorld
-) -> None:
+def test_scheduler_that_stays_away_ends_with_a_table_of_known_states(cluster: DaskCluster, world: FleetWorld) -> None:
     (world.folder / "hold-n1").touch()
     start_worker(cluster, world, "n1")
     start_worker(cluster, world, "n3")

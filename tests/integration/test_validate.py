@@ -107,9 +107,7 @@ def test_probes_run_on_every_python(engine: DockerEngine, name: str, version: st
     assert outcomes == {one["name"]: wrong.get(one["name"], "passed") for one in checks}, results
 
 
-def test_our_image_passes_and_its_verdict_stands(
-    engine: DockerEngine, workspace: Workspace, request_for_cpu: ValidationRequest
-) -> None:
+def test_our_image_passes(engine: DockerEngine, workspace: Workspace, request_for_cpu: ValidationRequest) -> None:
     said: list[Progress] = []
     verdict, fresh = validate_and_record(request_for_cpu, engine, workspace, on_progress=said.append)
     assert (verdict.verdict, verdict.level, fresh) == ("PASSED", "cpu", True), verdict.reasons
@@ -176,9 +174,7 @@ def test_image_with_one_more_layer_is_read(
         engine.remove(DERIVED)
 
 
-def test_image_by_its_name_alone_is_known_by_what_it_carries(
-    engine: DockerEngine, request_for_cpu: ValidationRequest
-) -> None:
+def test_image_by_name_only_is_known_by_its_content(engine: DockerEngine, request_for_cpu: ValidationRequest) -> None:
     extra = row("extra", "cpu", "misbehaving_probes:well", needs=("import",))
     request = ValidationRequest(image=request_for_cpu.image, catalog=load(), extra=(extra,), probes=MISBEHAVE)
     verdict = validate(engine, request)
@@ -230,9 +226,7 @@ def test_here_without_tensorflow_is_refused() -> None:
         validate_here(load(), sys.executable)
 
 
-def test_stalls_are_told_apart_and_a_healthy_loop_raises_nothing(
-    engine: DockerEngine, request_for_cpu: ValidationRequest
-) -> None:
+def test_stalls_differ_and_a_healthy_loop_has_none(engine: DockerEngine, request_for_cpu: ValidationRequest) -> None:
     controls = row("stall-controls", "cpu", "stall_loops:controls", group="steps", limit_s=900)
     session = Session((controls,), lambda _: None)
     files = {"probes/stall_loops.py": STALL_LOOPS.read_bytes()}

@@ -69,7 +69,7 @@ def given_up(asked: Asked, near: Near[Any] | None, catalog: Catalog) -> Given_up
 
 @examples(6)
 @given(questions)
-def test_nearest_installable_is_what_trying_everything_finds(question: Question) -> None:
+def test_nearest_installable_is_that_of_trying_everything(question: Question) -> None:
     works = cache(lambda asked: compatible(findings_of(asked, CATALOG)) is True)
     near = nearest(question, Installable(CATALOG))
     assert given_up(question, near, CATALOG) == tried(question, works, CATALOG)
@@ -83,9 +83,7 @@ def test_nearest_installable_is_what_trying_everything_finds(question: Question)
 
 @examples(100)
 @given(catalogs(), st.one_of(combinations, full_combinations), targets)
-def test_nearest_buildable_is_what_trying_everything_finds(
-    catalog: Catalog, asked: Combination, hosts: Targets
-) -> None:
+def test_nearest_buildable_is_that_of_trying_everything(catalog: Catalog, asked: Combination, hosts: Targets) -> None:
     resolver = Resolver(catalog, hosts)
     near = nearest(asked, Buildable(resolver))
     found = tried(asked, lambda one: isinstance(resolver.resolve(cast("Combination", one)), Environment), catalog)

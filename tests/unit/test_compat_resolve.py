@@ -19,9 +19,7 @@ CATALOG = load()
     ("version", "flavor", "folders"),
     [("2.13.1", "gpu", ("*",)), ("2.20.0", "gpu", ()), ("2.21.0", "gpu", ("cusolver",)), ("2.13.1", "cpu", ())],
 )
-def test_environment_names_what_the_loader_has_to_be_told_of(
-    version: str, flavor: str, folders: tuple[str, ...]
-) -> None:
+def test_environment_names_folders_for_the_loader(version: str, flavor: str, folders: tuple[str, ...]) -> None:
     assert resolved(tensorflow=version, flavor=flavor).loader_folders == folders
 
 

@@ -55,7 +55,7 @@ def test_nearest_environment_of_a_day_existed_on_it(version: str, day: str) -> N
         ("", "2026-01-01", None),
     ],
 )
-def test_day_after_the_catalogue_is_told_and_from_ninety_days_on_warned_of(
+def test_day_after_the_catalogue_is_noted_then_a_warning(
     read_on: str, asked_on: str | None, severity: str | None
 ) -> None:
     assert [row.severity.value for row in newer_than(read_on, asked_on)] == ([severity] if severity else [])

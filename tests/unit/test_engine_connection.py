@@ -175,7 +175,7 @@ def test_frozen_engine_is_given_up(path: str, ask: Ask, tmp_path: Path, hurried:
 
 
 @pytest.mark.parametrize(("path", "ask"), STREAMS.values(), ids=STREAMS.keys())
-def test_endless_stream_is_cut(
+def test_long_stream_is_cut(
     path: str, ask: Ask, tmp_path: Path, hurried: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "STREAM_S", 1.0)
@@ -249,9 +249,7 @@ def test_context_has_its_own_certificates(tmp_path: Path, docker_config: dict[st
 
 
 @pytest.mark.parametrize("variable", [{"DOCKER_HOST": "tcp://near:1"}, {"DOCKER_CONTEXT": "default"}])
-def test_variables_precede_the_current_context(
-    tmp_path: Path, docker_config: dict[str, str], variable: dict[str, str]
-) -> None:
+def test_variables_precede_contexts(tmp_path: Path, docker_config: dict[str, str], variable: dict[str, str]) -> None:
     settings(tmp_path, {"currentContext": "nonsuch"})
     assert connection._arguments(docker_config | variable).get("base_url") == variable.get("DOCKER_HOST")
 
@@ -338,9 +336,7 @@ def test_engine_of_another_host_answers_by_the_users_ssh(ssh: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("lacks", ["program", "package"])
-def test_engine_by_ssh_without_a_client_says_what_to_install(
-    ssh: Path, monkeypatch: pytest.MonkeyPatch, lacks: str
-) -> None:
+def test_engine_by_ssh_needs_its_two_programs(ssh: Path, monkeypatch: pytest.MonkeyPatch, lacks: str) -> None:
     if lacks == "package":
         ssh.touch(0o755)
         monkeypatch.setattr(connection, "find_spec", lambda _: None)

@@ -82,7 +82,7 @@ def test_paths_outside_the_context_are_refused(tmp_path: Path, name: str) -> Non
     ],
     ids=["metadata", "an empty layer", "more entries than layers", "no history", "scratch"],
 )
-def test_layers_are_paired_with_their_instructions(
+def test_layers_have_their_instructions(
     diff_ids: tuple[str, ...], history: list[HistoryEntry], sizes: list[int]
 ) -> None:
     """Every diff id appears once, in order, with the size of its instruction."""

@@ -121,9 +121,7 @@ def no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("127.0.0.1:5000/image", None),
     ],
 )
-def test_registry_s_images_are_had_from_its_mirror(
-    reference: str, mirrored: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_come_from_the_mirror(reference: str, mirrored: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_ENVBUILDER_MIRRORS", "docker.io=mirror.example.org:5000/hub")
     assert sources(reference) == ((mirrored, reference) if mirrored else (reference,))
 
@@ -139,9 +137,7 @@ def test_variable_outranks_the_file(no_configuration: Path, monkeypatch: pytest.
         mirrors()
 
 
-def test_base_comes_from_the_mirror_and_is_named_by_its_digest_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_base_from_a_mirror_is_named_by_its_digest_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_ENVBUILDER_MIRRORS", "docker.io=mirror.example.org")
     name = "mirror.example.org/library/debian:bookworm-slim"
     pinned = f"mirror.example.org/library/debian@{DIGEST}"

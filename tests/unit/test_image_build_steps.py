@@ -279,7 +279,7 @@ def test_byte_code_does_not_depend_on_variables_of_the_base(root: Root) -> None:
     ],
 )
 @pytest.mark.parametrize("inline", [False, True])
-def test_host_settings_export_the_files_that_are_there(
+def test_host_settings_export_files(
     root: Root, present: tuple[str, ...], told: dict[str, str], *, inline: bool
 ) -> None:
     for name in ("ca-certificates.crt", "pip.conf", "uv.toml"):

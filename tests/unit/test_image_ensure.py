@@ -94,7 +94,7 @@ def test_environment_is_built_on_its_base(workspace: Workspace) -> None:
     assert [step.name for step in steps if step.kind == "log"] == ["lock", "base"]
 
 
-def test_build_steps_are_taken_from_a_registry_and_stored_there(
+def test_build_cache_is_read_from_a_registry_and_stored(
     workspace: Workspace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cold, options = engine_with_base(), BuildOptions(cache="registry.example.org/team/tensorflow")
@@ -158,9 +158,7 @@ def test_labels_name_the_commit_of_the_build_files(workspace: Workspace, remote:
     assert labels() == {}
 
 
-def test_repository_names_the_image_and_a_new_one_is_built(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_repository_names_the_image_which_is_built(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_with_base()
     first = made(workspace, engine)
     monkeypatch.setenv(REPOSITORY, "team/tensorflow")
@@ -368,9 +366,7 @@ def test_standalone_folder_has_all_that_its_dockerfile_names(workspace: Workspac
         standalone(vetted(), lock, workspace, tmp_path / "alone")
 
 
-def test_workspace_below_the_users_takes_known_folders_and_makes_the_others(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workspace_below_another_takes_its_known_folders(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = (workspace.context(vetted().id) / lockfile.LOCK).read_text() + f"rich==1.0 --hash=sha256:{'0' * 64}\n"
     below, opened = workspace.for_upgrades, list[MemoryIndex]()
 

@@ -55,9 +55,7 @@ def test_debian_is_had_from_the_configured_mirror(config: Path) -> None:
     assert debian.mirror_lines("trixie")[-1] == "deb http://s.example.org/x trixie-security main"
 
 
-def test_repository_is_the_variable_or_the_file_or_envbuilders_own(
-    config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_repository_is_the_variable_the_file_or_the_default(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert repository() == "envbuilder/tensorflow"
     config.write_text('[images]\nrepository = "team/tensorflow"\n')
     assert repository() == "team/tensorflow"

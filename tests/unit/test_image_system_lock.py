@@ -62,9 +62,7 @@ def test_line_that_is_not_one_of_a_lock_is_refused(line: str) -> None:
         (("git", "curl"), False),
     ],
 )
-def test_lock_counts_while_it_pins_what_is_asked_for(
-    tmp_path: Path, packages: tuple[str, ...], *, stands: bool
-) -> None:
+def test_lock_counts_while_it_pins_the_packages(tmp_path: Path, packages: tuple[str, ...], *, stands: bool) -> None:
     (tmp_path / SYSTEM_LOCK).write_text(f"# in the base: python3\n{LOCKED}")
     with nullcontext() if stands else pytest.raises(InputError, match="does not pin"):
         assert system_lock.absent(tmp_path, environment("debian-bookworm", *packages)) == ()

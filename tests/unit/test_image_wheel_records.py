@@ -48,9 +48,7 @@ def test_page_s_word_decides_not_whether_a_wheel_is_hashed(site: Site, tmp_path:
         assert (found.content, found.proof) == (b"a.txt,,\n", "whole")
 
 
-def test_unproved_answer_of_an_own_index_is_for_its_matrix_only(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unproved_answer_is_for_its_matrix_only(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wheel_records, "_WHOLE", 10)
     cache, public = Cache(tmp_path / "wheels"), Site(json=True)
 
@@ -75,9 +73,7 @@ def test_proved_answer_of_an_own_index_is_for_every_matrix(site: Site, tmp_path:
     assert WheelRecords(None, cache).of(LOCKED, TAGS).proof == "whole"
 
 
-def test_answer_of_the_user_s_own_index_is_not_the_matrix_s(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answer_of_a_users_index_is_not_a_matrix_s(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wheel_records, "_WHOLE", 10)
     cache = Cache(tmp_path / "wheels")
     assert WheelRecords(client(site.url, tmp_path / "index"), cache).of(LOCKED, TAGS).content == b"a.txt,,\n"

@@ -49,9 +49,7 @@ def test_dry_run_removes_nothing(engine: FakeEngine) -> None:
     assert "2 images, 0.00 GB, stay (--all removes them)" in as_text(clean(engine, CleanOptions(dry_run=True)))
 
 
-def test_image_that_cannot_be_removed_is_named_and_the_others_are_removed(
-    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_image_that_cannot_be_removed_is_named_others_go(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     remove = engine.remove
 
     def refuse(reference: str) -> None:

@@ -105,9 +105,7 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return out
 
 
-def test_csv_json_and_text_agree_with_the_page(
-    capsys: pytest.CaptureFixture[str], tables: dict[str, dict[tuple[str, str], str]]
-) -> None:
+def test_csv_json_text_agree(capsys: pytest.CaptureFixture[str], tables: dict[str, dict[tuple[str, str], str]]) -> None:
     rows = list(csv.DictReader(io.StringIO(printed(capsys, "data-centre-drivers", "--format", "csv"))))
     page = {key: cell.replace("[", "").replace("]", "") for key, cell in tables["data-centre-drivers"].items()}
     assert {(row["tensorflow"], row["driver"]): f"{row['answer']} {row['code']}".strip() for row in rows} == page

@@ -143,9 +143,7 @@ def test_proposals_are_found() -> None:
     assert list(found) == [(("keys", "new"), ())]
 
 
-def test_stale_files_of_a_named_matrix_are_fixed_by_the_proposed_commands(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stale_files_of_a_matrix_are_fixed_by_the_proposal(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "matrix.yaml").rename(project / "team.yaml")
     (project / "images" / SHIPPED / "Dockerfile").write_text("FROM scratch\n")
     check = ("render", "--check", "team.yaml")

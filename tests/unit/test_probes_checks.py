@@ -93,9 +93,7 @@ def test_only_machine_code_of_the_kernel_is_accepted(tmp_path: Path, content: by
         ("exit 1", "failed"),
     ],
 )
-def test_ptxas_has_to_write_the_kernel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, outcome: str
-) -> None:
+def test_ptxas_writes_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, outcome: str) -> None:
     (tmp_path / "cubin").write_bytes(cubin())
     ptxas = tmp_path / "ptxas"
     ptxas.write_text("#!/bin/sh\n" + script.replace("{cubin}", str(tmp_path / "cubin")) + "\n")
@@ -171,9 +169,7 @@ def test_tensorflow_1_gets_the_later_interface(monkeypatch: pytest.MonkeyPatch) 
         ("", "framework", "cpu_checks:matmul"),
     ],
 )
-def test_other_releases_and_checks_import_nothing(
-    release: str, group: str, probe: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_releases_import_nothing(release: str, group: str, probe: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", None)  # an import would raise
     tensorflow1_compat.prepare(release, group, probe)
 

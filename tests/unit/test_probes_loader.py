@@ -110,9 +110,7 @@ def test_missing_library_is_reported_with_the_paths(tmp_path: Path, searching: C
     assert f"{tmp_path}/cuda/libcufft.so.11" in found["found"]
 
 
-def test_library_in_a_folder_that_is_not_searched_has_its_own_code(
-    tmp_path: Path, searching: Callable[..., None]
-) -> None:
+def test_library_in_a_folder_that_is_not_searched_has_a_code(tmp_path: Path, searching: Callable[..., None]) -> None:
     """As in 2.16.1: the wheel is installed, and this build does not look there."""
     put(tmp_path / "nvidia" / "cufft" / "lib", "libcufft.so.11")
     searching("", [caller(tmp_path)], [tmp_path / "nvidia" / "cufft" / "lib"])
@@ -206,7 +204,7 @@ def test_libraries_of_the_opener_s_functions_are_opened(besides: Besides, conten
         ((), "", "MISSING_LIBRARY", "warning"),
     ],
 )
-def test_only_a_locked_library_has_to_open(
+def test_locked_library_has_to_open(
     besides: Besides, names: tuple[str, ...], locked: str, code: str, severity: str
 ) -> None:
     answer = besides(_CUPTI, *names, refused="libcupti", locked=locked)

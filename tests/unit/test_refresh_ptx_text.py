@@ -63,9 +63,7 @@ def test_text_is_the_same_in_both_packings() -> None:
     matches=st.lists(st.tuples(st.integers(1, 700), st.integers(4, 900)), min_size=5, max_size=5),
     tail=st.binary(max_size=40),
 )
-def test_lz4_block_unpacks_to_what_its_format_says(
-    literals: list[bytes], matches: list[tuple[int, int]], tail: bytes
-) -> None:
+def test_lz4_block_unpacks_by_its_format(literals: list[bytes], matches: list[tuple[int, int]], tail: bytes) -> None:
     block, expected = b"", bytearray()
     for text, (distance, length) in zip(literals, matches, strict=False):
         expected += text

@@ -271,7 +271,7 @@ def test_identity_token_does_not_follow_to_another_host(hosts: Hosts, tmp_path: 
     "realm",
     ["http://192.0.2.1/service", "http://127.0.0.1@192.0.2.1/x", "http://localhost.example.org/x", "http://[::1"],
 )
-def test_login_in_plain_text_stays_on_this_machine(
+def test_plain_login_stays_on_this_machine(
     hosts: Hosts, tmp_path: Path, realm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is on loopback is asked of the token service, not of the registry."""

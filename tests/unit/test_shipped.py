@@ -53,9 +53,7 @@ def test_page_reads_back_in_the_order_of_the_matrix() -> None:
         ({**ROW, "level": "load"}, LOCK, True),
     ],
 )
-def test_environment_without_a_good_row_for_its_lock_is_due(
-    row: dict[str, str] | None, lock: str, *, due: bool
-) -> None:
+def test_environment_without_a_good_row_of_its_lock_is_due(row: dict[str, str] | None, lock: str, *, due: bool) -> None:
     assert shipped.is_due(row, lock) == due
 
 

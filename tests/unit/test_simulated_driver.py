@@ -155,9 +155,7 @@ GENERATED = Path(__file__).parents[1] / "data" / "device_code" / "generated_2.20
         ("driver=535.104.05,gpu=GTX 980", 209),
     ],
 )
-def test_generated_kernel_is_taken_as_the_real_driver_takes_it(
-    host: str, result: int, cache: Path, tmp_path: Path
-) -> None:
+def test_generated_kernel_is_taken_as_by_the_real_driver(host: str, result: int, cache: Path, tmp_path: Path) -> None:
     """Machine code first, then PTX: refused by its ISA (222) or, for sm_90a, on every GPU but 9.0 (209).
 
     A bundle that is spoilt from some byte on ends in an answer, too.
@@ -180,9 +178,7 @@ def test_generated_kernel_is_taken_as_the_real_driver_takes_it(
         ("unknown-error", 999, "unknown error"),
     ],
 )
-def test_failed_start_leaves_the_driver_unusable(
-    fail: str, code: int, sentence: str, cache: Path, tmp_path: Path
-) -> None:
+def test_failed_start_makes_a_driver_unusable(fail: str, code: int, sentence: str, cache: Path, tmp_path: Path) -> None:
     seen = answers(f"driver=535.104.05,gpu=A100,fail={fail}", CUDA, cache=cache, place=tmp_path)
     assert (seen["cuInit"], seen["sentence"]) == (code, sentence)
     assert seen["cuDeviceGetCount"] == 3
@@ -376,7 +372,7 @@ def test_cache_serves_the_same_and_nothing_else(tmp_path: Path) -> None:
     ],
     ids=["fails", "fails with a text", "missing"],
 )
-def test_compiler_that_fails_is_named(
+def test_broken_compiler_is_named(
     variables: dict[str, str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = tmp_path / "broken"

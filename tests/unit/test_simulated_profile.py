@@ -43,9 +43,7 @@ def test_different_gpus_stand_side_by_side() -> None:
         ("driver=460.32.03,libcuda=555.42.02,gpu=A100", (("cuInit", 803),)),
     ],
 )
-def test_answers_of_the_driver_follow_from_the_failure_or_the_combination(
-    text: str, forced: tuple[tuple[str, int], ...]
-) -> None:
+def test_answers_follow_from_the_failure_or_the_combination(text: str, forced: tuple[tuple[str, int], ...]) -> None:
     """A library newer than the kernel module works only as forward compatibility allows."""
     assert parse(text).forced == forced
 

@@ -147,9 +147,7 @@ def test_changed_suite_runs_only_its_tests(world: World) -> None:
         *("hangs on the new image", "hangs on the old image", "hangs when it is repeated"),
     ],
 )
-def test_failing_test_is_repeated_and_a_hanging_one_is_not(
-    world: World, ends: Callable[[str, int], str], old: int, new: int
-) -> None:
+def test_only_failing_test_is_repeated(world: World, ends: Callable[[str, int], str], old: int, new: int) -> None:
     world = replace(world, ends=ends)
     found = world.gather()
     assert [len(one.observed.again) for one in (found.old, found.new)] == [old, new]
@@ -165,9 +163,7 @@ SIMULATED = msgspec.structs.replace(verdict(), simulated=True, verdict="INCONCLU
 @pytest.mark.parametrize(
     ("found", "decision"), [(verdict(), "ADOPT"), (failed_verdict(), "REJECT"), (SIMULATED, "UNDECIDED")]
 )
-def test_same_image_on_both_sides_is_judged_by_its_validation_and_not_measured(
-    world: World, found: Verdict, decision: str
-) -> None:
+def test_equal_images_are_judged_by_validation_and_not_measured(world: World, found: Verdict, decision: str) -> None:
     (one,), maker, asked = world.made(("2.20.0", "2.20.0"))
     one = replace(one, verdict=found)
     both = Pair(one.environment, one.environment, maker.catalog)

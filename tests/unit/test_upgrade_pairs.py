@@ -79,9 +79,7 @@ def test_version_outside_the_matrix_is_a_proposal(old: str, new: str) -> None:
     ("more", "system"),
     [({}, "debian-bookworm"), ({"matrix": None}, "debian-bookworm"), ({"matrix_given": True}, "debian-bullseye")],
 )
-def test_versions_without_matrix_row_get_a_plain_row_unless_the_matrix_is_given(
-    more: dict[str, Any], system: str
-) -> None:
+def test_versions_without_a_row_get_a_plain_one_unless_a_matrix_is_given(more: dict[str, Any], system: str) -> None:
     first, *_ = rows("2.12.1", "2.13.1", **more)
     assert (first.old.os, first.new.os, first.old.python) == (system, system, first.new.python)
     assert first.offered == frozenset()
@@ -217,9 +215,7 @@ def test_proposed_image_has_the_files_and_template_of_the_matrix(tmp_path: Path)
         ("2.15.1", ("", ""), "UNDECIDED", "nothing rejects."),
     ],
 )
-def test_dry_run_answers_from_facts_and_never_adopts(
-    old: str, host: tuple[str, str], decision: str, sentence: str
-) -> None:
+def test_dry_run_answers_and_never_adopts(old: str, host: tuple[str, str], decision: str, sentence: str) -> None:
     gpu, driver = host
     values = given(old, "2.20.0", gpu=(gpu,) if gpu else (), driver=driver, dry_run=True, flavor=None)
     asked, known = read_upgrade(values, ROOT, CATALOG)

@@ -116,9 +116,7 @@ def test_file_that_nothing_accounts_for_is_reported(path: str, context: dict[str
         (file("usr/local/cuda-12.5/bin/ptxas", 0o700), "configuration", Code.USER_START, "/bin/ptxas"),
     ],
 )
-def test_entry_that_breaks_or_takes_the_place_of_code_is_an_error(
-    layer: Layer, check: str, code: Code, path: str
-) -> None:
+def test_entry_that_breaks_or_replaces_code_is_an_error(layer: Layer, check: str, code: Code, path: str) -> None:
     found = [one for one in findings(layer, check) if one.severity is Severity.ERROR]
     assert [one.code for one in found] == [code]
     assert path in found[0].message

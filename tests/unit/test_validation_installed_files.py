@@ -95,7 +95,7 @@ def test_missing_library_or_tool_has_its_own_code(gone: str, code: Code) -> None
         ),
     ],
 )
-def test_code_that_is_loaded_before_installed_code_is_reported(
+def test_code_loaded_before_installed_code_is_named(
     layer: Layer, env: dict[str, str], workdir: str, named: str
 ) -> None:
     (one,) = errors({**INSTALLED, **layer}, env=env, workdir=workdir)
@@ -382,7 +382,7 @@ def test_list_that_only_the_image_has_decides_nothing(tmp_path: Path) -> None:
         (LEAN, "{", ""),
     ],
 )
-def test_differences_beyond_the_images_own_list_are_errors(
+def test_differences_beyond_the_list_are_errors(
     there: dict[str, bytes], listed: str, label: str, tmp_path: Path
 ) -> None:
     subject = carrying(there, listed, label or lockfile.digest(listed), tmp_path)
@@ -455,9 +455,7 @@ SHELL: Layer = {"bin/sh": b"#!/bin/dash\n"}
         ((PYTHON, GOOD, SHELL), "/bin/sh", (True, True, True)),
     ],
 )
-def test_what_a_layer_of_the_base_holds_belongs_to_it(
-    layers: tuple[Layer, ...], named: str, reported: tuple[bool, ...]
-) -> None:
+def test_files_of_a_base_layer_belong_to_it(layers: tuple[Layer, ...], named: str, reported: tuple[bool, ...]) -> None:
     subject = context_of(image_of(*layers), env={"PATH": "/opt/venv/bin:/usr/bin:/bin"})
     found = tuple(
         any(named in one.message for one in files(replace(subject, of_base=of_base)).findings) for of_base in range(3)

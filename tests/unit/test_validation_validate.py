@@ -198,9 +198,7 @@ def test_start_that_fails_for_users_is_user_start(script: Callable[[ContainerSpe
         ("tail -f /dev/null", b"", "failed"),
     ],
 )
-def test_entry_point_is_named_if_the_image_computes_without_it(
-    text: str, printed_by_it: bytes, outcome: Outcome
-) -> None:
+def test_entry_point_is_named_if_the_image_runs_without_it(text: str, printed_by_it: bytes, outcome: Outcome) -> None:
     def script(spec: ContainerSpec) -> Script:
         alone = Script(stdout=printed(spec, script=text))
         return Script(stderr=printed_by_it, seconds=1e6) if spec.entrypoint else alone

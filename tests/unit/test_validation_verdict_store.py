@@ -294,9 +294,7 @@ def test_verdict_with_one_of_two_gpus_is_consistent() -> None:
     ],
     ids=["a word", "a softer word", "a level", "no results", "simulated", "a level without a check"],
 )
-def test_verdict_that_contradicts_its_results_is_refused(
-    altered: Verdict, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_contradictory_verdict_is_refused(altered: Verdict, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "verdict.json"
     write_document(path, altered)
     assert read_verdict(path) is None

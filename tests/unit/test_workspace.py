@@ -89,9 +89,7 @@ DAMAGE = {"not UTF-8": b'{"value":"\xff"}', "cut": b'{"value":', "empty": b"", "
 
 
 @pytest.mark.parametrize("data", DAMAGE.values(), ids=DAMAGE.keys())
-def test_damaged_document_is_renamed_with_a_warning(
-    data: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damaged_document_is_renamed_and_named(data: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "m.json"
     path.write_bytes(data)
     assert read_document(path, Measurement) is None
@@ -156,9 +154,7 @@ def test_zombie_is_gone() -> None:
         assert stat.exists(), "it was not asked yet"
 
 
-def test_folder_of_a_killed_process_is_removed_although_its_number_is_reused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_of_a_killed_process_with_a_reused_number_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process number can be reused; the start time tells the processes apart."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     gone, reused = tmp_path / f"envbuilder-a-{2**22 + 1}_5-0xab", tmp_path / f"envbuilder-a-{os.getpid()}_5-0xcd"
