@@ -16,6 +16,7 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 if TYPE_CHECKING:
     from envbuilder.controls.run import Controller
+    from envbuilder.engine.docker import DockerEngine
 
 OUT = Path(__file__).parents[1] / "out"
 """Has test-times.tsv (seconds, phase, outcome and name of each slow test) and test-failures.txt, of all runs."""
@@ -85,3 +86,11 @@ def controller() -> Controller:
     from good_images import shared_controller  # noqa: PLC0415 - few tests need the engine
 
     return shared_controller()
+
+
+@pytest.fixture(scope="session")
+def engine() -> DockerEngine:
+    """Connect to the engine; needs the mark ``engine``."""
+    from envbuilder.engine.docker import connect  # noqa: PLC0415 - few tests need the engine
+
+    return connect()

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from tiny_image import PROGRAMS, write_tiny_root
 
-from envbuilder.engine.docker import DockerEngine, connect
+from envbuilder.engine.docker import DockerEngine
 from envbuilder.engine.port import ContainerResult, ContainerSpec
 from envbuilder.support.yaml_reader import read_yaml
 
@@ -41,11 +41,6 @@ class Greed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 GREEDY = read_yaml(Path(__file__).with_name("greedy.yaml"), tuple[Greed, ...])
-
-
-@pytest.fixture(scope="module")
-def engine() -> DockerEngine:
-    return connect()
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from envbuilder.catalog.store import load
 from envbuilder.controls.run import Controller
-from envbuilder.engine.docker import DockerEngine, connect
+from envbuilder.engine.docker import DockerEngine
 from envbuilder.engine.port import BuildRequest
 from envbuilder.engine.port import Image as EngineImage
 from envbuilder.finding import Severity
@@ -107,11 +107,6 @@ GROUPS = {
 
 
 Prepare = Callable[[Image], str]
-
-
-@pytest.fixture(scope="module")
-def engine() -> DockerEngine:
-    return connect()
 
 
 @pytest.fixture(scope="module")

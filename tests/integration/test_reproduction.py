@@ -6,7 +6,6 @@ import pytest
 
 from envbuilder.catalog.store import load
 from envbuilder.cli import exit_codes
-from envbuilder.engine.docker import connect
 from envbuilder.engine.port import Engine
 from envbuilder.finding import Code
 from envbuilder.reproduce.document import ReproduceDocument
@@ -17,11 +16,6 @@ ROOT = Path(__file__).parents[2]
 CORPUS = ROOT / "tests" / "corpus"
 
 pytestmark = [pytest.mark.engine, pytest.mark.network]
-
-
-@pytest.fixture(scope="module")
-def engine() -> Engine:
-    return connect()
 
 
 def answer(name: str, engine: Engine, *, prove: bool) -> ReproduceDocument:

@@ -4,7 +4,6 @@ import pytest
 
 from envbuilder.catalog.store import load
 from envbuilder.controls.run import Controller
-from envbuilder.engine.docker import connect
 from envbuilder.engine.port import ContainerSpec, Engine
 from envbuilder.image.build import Built
 from envbuilder.simulated import compiler
@@ -49,11 +48,6 @@ for name in sys.argv[1:]:
         os._exit(0)
     os.waitpid(child, 0)
 """
-
-
-@pytest.fixture(scope="module")
-def engine() -> Engine:
-    return connect()
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from suite_messages import events_of, order, row
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.controls.run import Controller
-from envbuilder.engine.docker import DockerEngine, connect
+from envbuilder.engine.docker import DockerEngine
 from envbuilder.engine.port import BuildRequest, ContainerSpec, LayerStream
 from envbuilder.errors import UsageError
 from envbuilder.finding import Code, Severity
@@ -36,11 +36,6 @@ pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.timeout(1800)
 
 FOREIGN, DERIVED = "scratch-suite:foreign", "scratch-suite:derived"
 PYTHONS = (("debian-bullseye", "3.9"), ("debian-bookworm", "3.11"), ("debian-trixie", "3.13"))
-
-
-@pytest.fixture(scope="module")
-def engine() -> DockerEngine:
-    return connect()
 
 
 @pytest.fixture(scope="module")
