@@ -42,7 +42,7 @@ def finish(
         case "markdown" if as_markdown is not None:
             _print(terminal_text.text(as_markdown(flattened(document))))
         case _:
-            _print(terminal_text.text(as_text(flattened(document))))
+            _print(coloured(terminal_text.text(as_text(flattened(document)))))
     code = exit_codes.of(document)
     if allow and code == ExitCode.NO_CLAIM:
         click.echo("INCONCLUSIVE: not proven here, and accepted by --allow inconclusive", err=True)
@@ -85,18 +85,16 @@ def as_json(document: object) -> str:
     return terminal_text.json_text(json.dumps(json.loads(decoding.to_json(document)), indent=2, ensure_ascii=False))
 
 
-_COLOURS = {"PASSED": "green", "FAILED": "red", "ERROR": "red", "INCONCLUSIVE": "yellow"}
-_COLOURED = re.compile(rf"^(?:{'|'.join(_COLOURS)})\b", re.MULTILINE)
-
-
-def _style(word: re.Match[str]) -> str:
-    return click.style(word[0], fg=_COLOURS[word[0]], bold=True)
+def coloured(text: str) -> str:
+    """Return a text with colours in its verdicts, wherever a folded table has them."""
+    words = rf"\b(?:{'|'.join(console.COLOURS)})\b"
+    return re.sub(words, lambda word: click.style(word[0], fg=console.COLOURS[word[0]], bold=True), text)
 
 
 def _print(text: str) -> None:
     """Print an answer. Raises InfrastructureError if it cannot be written, except if the reader closed the pipe."""
     try:
-        click.echo(text if "NO_COLOR" in os.environ else _COLOURED.sub(_style, text))  # a pipe gets no colours
+        click.echo(text, color=False if "NO_COLOR" in os.environ else None)  # None: none in a pipe
     except BrokenPipeError:
         raise
     except OSError as error:

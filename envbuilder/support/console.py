@@ -27,7 +27,7 @@ _REPEAT_S = 29.0
 _REFRESH_S = 0.25
 _STORED = 2_000
 """Number of stored times: those of the steps that ended last."""
-_COLOURS = {"PASSED": "green", "FAILED": "red", "ERROR": "red", "INCONCLUSIVE": "yellow"}
+COLOURS = {"PASSED": "green", "FAILED": "red", "ERROR": "red", "INCONCLUSIVE": "yellow"}
 _RESULT, _TIMES, _PHASE, _BAR = 13, 14, 30, 12
 """Characters of a line: the result, the times, the phase (at least), and the bar from 80 columns on."""
 _BYTES = 100_000
@@ -309,7 +309,7 @@ class Console:
             complain(text)
         else:
             self._live.console.print(
-                terminal_text.text(text), style=_COLOURS.get(text.partition(" ")[0]), soft_wrap=True
+                terminal_text.text(text), style=COLOURS.get(text.partition(" ")[0]), soft_wrap=True
             )
 
     def _tick(self, stop: threading.Event) -> None:

@@ -1,6 +1,7 @@
 """Replay recorded events of a run to the display; write its pictures.
 
 ``python tests/support/progress_player.py SPEED [OPTIONS of Console]...`` replays ``tests/data/progress.yaml``;
+``python tests/support/progress_player.py table`` prints the table at the end;
 ``python tests/support/progress_player.py`` writes the pictures of the documentation.
 """
 
@@ -9,16 +10,18 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, cast
 from unittest import mock
 
 import msgspec
 import yaml
+from click.exceptions import Exit
 from rich.console import Console as RichConsole
 from rich.text import Text
 
+from envbuilder.cli.output import coloured, finish
 from envbuilder.jobs.run import RunDocument, RunRow, run_text
 from envbuilder.support import console, tables
 from envbuilder.support.console import Console, Mode, Task
@@ -75,13 +78,16 @@ def picture(width: int) -> str:
             clock.return_value = moment
             if moment < 66:
                 recorder.print(shown.view())
-    rows = (_row(NAMES[0], "PASSED", "cpu", 1_060_000_000), _row(NAMES[1], "INCONCLUSIVE", "load", 5_320_000_000))
-    document = RunDocument(matrix="m", rows=rows, next=f"docker run --rm -it envbuilder/tensorflow:{NAMES[0]}")
     seconds, step, task = shown._slowest
     with mock.patch.object(tables, "_terminal_width", return_value=width):
-        text = f"slowest step: {step} of {task}, {console._clock(seconds)}\n{run_text(document)}"
-    recorder.print(Text(text))
+        text = f"slowest step: {step} of {task}, {console._clock(seconds)}\n{run_text(ended())}"
+    recorder.print(Text.from_ansi(coloured(text)))
     return recorder.export_svg(title="envbuilder", unique_id=f"display-{width}")
+
+
+def ended() -> RunDocument:
+    rows = (_row(NAMES[0], "PASSED", "cpu", 1_060_000_000), _row(NAMES[1], "INCONCLUSIVE", "load", 5_320_000_000))
+    return RunDocument(matrix="m", rows=rows, next=f"docker run --rm -it envbuilder/tensorflow:{NAMES[0]}")
 
 
 def _row(name: str, verdict: Word, level: Level, size: int) -> RunRow:
@@ -99,6 +105,10 @@ def main() -> None:
     if len(sys.argv) == 1:
         for width in WIDTHS:
             (ROOT / f"docs/images/display-{width}.svg").write_text(picture(width))
+        return
+    if sys.argv[1:] == ["table"]:
+        with suppress(Exit):
+            finish(ended(), "table", run_text)
         return
     speed, mode, *more = sys.argv[1:]
     shown, begun = Console(cast("Mode", mode), verbose="-v" in more), time.monotonic()

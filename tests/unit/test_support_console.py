@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -37,6 +39,23 @@ def test_terminal_shows_phase_and_time_and_changes_every_two_seconds() -> None:
         assert re.search(r"^PASSED .*1\.06 GB", passed)
         assert re.search(r"^INCONCLUSIVE .*5\.32 GB", inconclusive)
         assert slowest.startswith("slowest step: Packages of the system")
+
+
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_verdicts_have_a_colour_in_tables_on_a_terminal_and_none_in_a_pipe(
+    no_color: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if no_color:
+        monkeypatch.setenv("NO_COLOR", no_color)
+    follow(terminals := [Terminal(width, [PLAYER, "table"]) for width in WIDTHS])
+    wanted = {"PASSED": {"default" if no_color else "green"}, "INCONCLUSIVE": {"default" if no_color else "brown"}}
+    for one in terminals:  # pyte names yellow brown
+        shown = "".join(one.screen.display)
+        cells = [cell for row in range(24) for cell in (one.screen.buffer[row][at] for at in range(one.screen.columns))]
+        assert {word: {cells[shown.index(word) + at].fg for at in range(len(word))} for word in wanted} == wanted
+    piped = subprocess.run([sys.executable, PLAYER, "table"], capture_output=True, check=True).stdout
+    assert (b"PASSED" in piped, b"\x1b" in piped) == (True, False)
 
 
 class Clock:

@@ -3,13 +3,11 @@
 import json
 import time
 
-import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from envbuilder.cli import output
 from envbuilder.errors import EnvbuilderError
 from envbuilder.support import tables, terminal_text
 from envbuilder.support.tables import table
@@ -167,14 +165,3 @@ def test_table_fits_the_terminal_and_loses_nothing(width: int, monkeypatch: pyte
 
 def test_table_of_a_pipe_has_one_line_for_each_row() -> None:
     assert len(table(HEADERS, ROWS).splitlines()) == 3
-
-
-@pytest.mark.parametrize("no_color", [False, True])
-def test_verdicts_have_a_colour_on_a_terminal(no_color: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    if no_color:
-        monkeypatch.setenv("NO_COLOR", "1")
-    printed: list[str] = []
-    monkeypatch.setattr(click, "echo", printed.append)
-    output._print("PASSED  x\nthe word FAILED in a text\n")
-    assert ("\x1b[32m" in printed[0], "\x1b[31m" in printed[0]) == (not no_color, False)
