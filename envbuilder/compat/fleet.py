@@ -16,7 +16,7 @@ from envbuilder.compat.findings import finding
 from envbuilder.compat.question import Question
 from envbuilder.compat.resolve import Resolver, on_host
 from envbuilder.environment import WHOLE, Combination, Environment, Rejection
-from envbuilder.finding import Code, Finding, compatible, obstacle
+from envbuilder.finding import Code, Finding, Severity, compatible, obstacle
 from envbuilder.matrix import Arch, DriverText, GpuText, Targets
 
 HostName = Annotated[
@@ -219,6 +219,7 @@ def choose_for(wanted: Combination, host: FleetHost, catalog: Catalog, *, avx: b
             if isinstance(made, Environment) and _reason(found) is None:
                 return HostChoice(environment=made, findings=found, refused=tuple(refused))
             tried.append(found)
+        tried += _with_own_cuda(version, wanted, host, catalog) if avx is not False and _too_old(tried[0]) else ()
         refused.append(_refused(version, next((one for one in tried if compatible(one) is not False), tried[0])))
     return HostChoice(refused=tuple(refused))
 
@@ -260,6 +261,19 @@ def _attempts(wanted: Combination, resolver: Resolver) -> Iterator[Combination]:
         pythons = sorted(system.pythons, key=versions.key, reverse=True) if system is not None else ()
         for python in (wanted.python,) if wanted.python else pythons:
             yield msgspec.structs.replace(wanted, os=image.name, python=python)
+
+
+def _too_old(found: tuple[Finding, ...]) -> bool:
+    return {row.code for row in found if row.severity is Severity.ERROR} == {Code.DRIVER_TOO_OLD}
+
+
+def _with_own_cuda(
+    version: str, wanted: Combination, host: FleetHost, catalog: Catalog
+) -> Iterator[tuple[Finding, ...]]:
+    """Yield the findings with the CUDA that a release was built with, which has packages for other drivers."""
+    row = catalog.release(version, wanted.package or "tensorflow")
+    if row is not None and row.cuda is not None:
+        yield on_host(row, wanted.cuda or row.cuda, wanted.cudnn or row.cudnn, host.driver, host.gpus, catalog)
 
 
 _WITHOUT_WHEELS = frozenset({Code.CUDA_MISMATCH, Code.NOT_INSTALLABLE})

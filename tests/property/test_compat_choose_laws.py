@@ -91,9 +91,7 @@ def test_choose_check_plan_and_doctor_agree_about_a_release(
     assert {one.environment: one.compatible for one in doctor(driver, gpu, named).environments} == {
         one.environment: one.compatible for one in cells
     }
-    # The release's own CUDA may have a forward-compatibility package for this driver, the newer CUDA of its image none.
-    has_newer_cuda = any(one.cuda != one.built_cuda for one in named)
-    assert found.compatible is document.compatible or (has_newer_cuda and document.compatible is None)
+    assert found.compatible is document.compatible
     drivers_to_take = {text for one in document.findings for text in re.findall(r"Update the driver to (\S+)", one.fix)}
     assert len(drivers_to_take) <= 1, document.findings
     assert (found.compatible is True) is (found.environment is not None)
