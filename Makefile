@@ -58,6 +58,7 @@ images: ## Generate the build contexts in images/ again
 
 bench: setup ## Run the benchmarks of benchmarks/README.md (GPU=1 adds GPU images)
 	@$(PYTHON) benchmarks/plan.py
+	@$(PYTHON) benchmarks/choose.py
 	@$(PYTHON) benchmarks/suite.py
 	@$(PYTHON) benchmarks/size.py --flavors cpu $(if $(GPU),gpu) --page docs/results/size.md
 	@$(PYTHON) benchmarks/start.py

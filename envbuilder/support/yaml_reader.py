@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import math
 import operator
 import re
@@ -36,6 +37,7 @@ MAX_PROBLEMS = 100
 _FIX = "fix the file, then run the same command again"
 _Value = TypeVar("_Value")
 _Refused = object()
+_type_info = functools.cache(inspect.type_info)
 
 
 def read_yaml(path: Path, kind: type[_Value]) -> _Value:
@@ -54,7 +56,8 @@ def parse_yaml(data: bytes, path: str, kind: type[_Value]) -> _Value:
     node = reader.compose(data)
     plain: object = _Refused
     with suppress(_TooManyError):
-        plain = reader.walk(node, inspect.type_info(kind), "") if node is not None else _Refused
+        info = _type_info(kind)  # type: ignore[arg-type]  # every type is hashable
+        plain = reader.walk(node, info, "") if node is not None else _Refused
     if reader.problems or plain is _Refused:
         problems = tuple(reader.problems) or (Problem(path, 0, "", "the file is empty"),)
         raise InputError(problems, hint=_FIX)
