@@ -73,7 +73,7 @@ def default_matrix(root: Path) -> str:
     if len(local) > 1 and not (settings and settings.matrices):
         raise UsageError(
             f"{root} has {len(local)} matrices: {', '.join(local)}",
-            hint="name one, or set `matrices` in envbuilder.toml; the first is the default",
+            hint=f"name one, such as {local[0]}, or list them as `matrices` in envbuilder.toml, the default first",
         )
     return local[0] if local else VETTED[0]
 

@@ -72,7 +72,7 @@ def explain(name: str, matrix: str | None, root: Path, catalog: Catalog) -> Expl
                 return _environment(parsed.name, environment, known_here)
             case Rejection() as rejection:
                 return ExplainDocument(matrix=parsed.name, rejection=rejection, reasons=(rejection.sentence,))
-        known += rows
+        known += [row for row in rows if row not in known]
     near = difflib.get_close_matches(name, known, n=3) or difflib.get_close_matches(name.upper(), known, n=3)
     hint = (
         f"near misses: {', '.join(near)}" if near else "give a finding code such as PTX_JIT, or an id that `plan` shows"

@@ -92,3 +92,7 @@ def test_code_is_explained_in_any_case_and_an_unknown_one_has_near_misses(tmp_pa
     with pytest.raises(UsageError) as caught:
         explain("PTX_JTI", None, tmp_path, load())
     assert "PTX_JIT" in str(caught.value)
+    with pytest.raises(UsageError) as caught:
+        explain("tf2.20.0-py311-cpu-bookwrm", None, tmp_path, load())
+    near = caught.value.hint.removeprefix("near misses: ").split(", ")
+    assert len(near) == len(set(near)) > 1
