@@ -36,8 +36,8 @@ class ChooseDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     ``environment`` is null if none works; ``compatible`` is then false, or null if the catalogue makes no claim.
     ``why`` has a sentence for each choice, ``refused`` the newer releases, newest first. ``built``: this folder has the
-    record of the image. ``commands`` are lines to copy, by purpose. ``matrix`` is the text of
-    the new file in the one that builds; '' if a matrix of the project, or a shipped one, has the environment.
+    record of the image. ``commands`` are lines to copy, by purpose. ``matrix`` is the text of the new ``file`` in the
+    one that builds; both are '' if a matrix of the project, or a shipped one, has the environment.
     """
 
     schema: Literal["envbuilder/choose/v1"] = "envbuilder/choose/v1"
@@ -52,6 +52,7 @@ class ChooseDocument(msgspec.Struct, frozen=True, kw_only=True):
     built: bool = False
     commands: dict[str, str] = {}
     matrix: str = ""
+    file: str = ""
 
 
 def image_of(environment: Environment | None) -> EnvironmentImage | None:
@@ -98,7 +99,7 @@ def choose_environment(
     if environment is None:
         return document
     matrix, environment = _in_matrices(environment, root, catalog)
-    file = f"{environment.id}.yaml" if (root / "matrix.yaml").exists() else "matrix.yaml"
+    file = "" if matrix else f"{environment.id}.yaml" if (root / "matrix.yaml").exists() else "matrix.yaml"
     image = reference(environment.image_tag)
     targets = {"drivers": [host.driver] if host.driver else [], "gpus": host.gpus}
     commands = {
@@ -114,7 +115,8 @@ def choose_environment(
         image=image,
         built=Workspace(root).image_record(environment.id).is_file(),
         commands={purpose: line for purpose, line in commands.items() if line},
-        matrix="" if matrix else matrix_text("chosen", wanted, environment, targets=targets),
+        matrix=matrix_text("chosen", wanted, environment, targets=targets) if file else "",
+        file=file,
     )
 
 
@@ -227,8 +229,7 @@ def as_text(document: ChooseDocument) -> str:
     for finding in document.findings:
         lines += ["", *finding_lines(finding)] if finding.severity is not Severity.INFO else []
     if document.matrix:
-        file = document.commands.get("build", "matrix.yaml").split()[-1]
-        lines += ["", f"save this as {file}:", *(f"  {line}" for line in document.matrix.splitlines())]
+        lines += ["", f"save this as {document.file}:", *(f"  {line}" for line in document.matrix.splitlines())]
     known = document.built or "@" in document.image
     image = ("image", document.image + ("" if known else "  (not built here)"))
     return "\n".join([*lines, *(["", table(image, list(document.commands.items()))] if environment else [])])

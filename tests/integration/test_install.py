@@ -1,7 +1,8 @@
-"""The lines of the README that install the project work with its wheel."""
+"""The lines of the README that install the project work with its wheel; those of `choose` can be resolved."""
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,11 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
+from envbuilder.catalog.store import load
+from envbuilder.compat.question import Question
+from envbuilder.environment import Flavor
+from envbuilder.image.lockfile import _target
+from envbuilder.jobs.choose import choose_environment
 from envbuilder.pypi.index_config import for_uv, read
 
 pytestmark = pytest.mark.network
@@ -60,3 +66,26 @@ def test_line_of_the_readme_installs_a_command_that_works_in_an_empty_folder(
         done = subprocess.run(command, check=True, cwd=empty, capture_output=True, text=True)
     assert re.search(r"tf2\.\d+\.\d+-py3", done.stdout)
     assert not list(empty.iterdir())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("flavor", ["cpu", "gpu"])
+@pytest.mark.parametrize(
+    ("release", "python"),
+    [("", ""), ("2.20.0", "3.9"), ("2.17.1", "3.12"), ("2.15.1", "3.11"), ("2.12.1", "3.9"), ("2.6.5", "3.9")],
+)
+def test_packages_that_choose_installs_can_be_resolved(
+    release: str, python: str, flavor: Flavor, tmp_path: Path
+) -> None:
+    asked = Question(tensorflow=release, python=python or None, driver="580.65.06", gpus=("A100",))
+    found = choose_environment(asked, flavor, "runtime", tmp_path, load())
+    assert found.environment is not None
+    pip, install, *requirements = shlex.split(found.commands["install"].partition(" && ")[0])
+    assert (pip, install) == ("pip", "install")
+    words = [find_uv_bin(), "pip", "compile", "--quiet", *_target(found.environment, "2.36"), "-"]
+    index = os.environ | for_uv(read())
+    done = subprocess.run(
+        words, cwd=tmp_path, env=index, input="\n".join(requirements), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"{found.environment.package}=={found.environment.tensorflow}" in done.stdout
