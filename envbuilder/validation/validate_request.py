@@ -10,7 +10,7 @@ from envbuilder.catalog.base_facts import BaseFacts
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import VETTED, choose, local_matrices
 from envbuilder.engine.docker import connect
-from envbuilder.engine.port import Engine, Image
+from envbuilder.engine.port import Engine
 from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
 from envbuilder.image import lockfile, removed_files, system_lock
@@ -108,7 +108,8 @@ def _of_image(
     recorded = of_record(request, name, workspace) if _ID.fullmatch(name) else request
     if known_image.place(recorded.known, image):
         return recorded
-    return replace(request, catalog=catalog, removed=left_out(image, workspace), pins=read_pins(workspace))
+    removed = removed_files.named(image.labels.get(removed_files.LABEL, ""), recorded.lock, recorded.removed)
+    return replace(request, catalog=catalog, removed=removed, pins=read_pins(workspace))
 
 
 def _record(name: str, workspace: Workspace) -> ImageRecord | None:
@@ -150,18 +151,6 @@ def of_record(request: ValidationRequest, name: str, workspace: Workspace) -> Va
         context=context,
         authorities=authorities(environment, files),
         known=known_image.parse(read_stored(workspace.known_image(name)) or b"", context),
-    )
-
-
-def left_out(image: Image, workspace: Workspace) -> str:
-    """Return this host's list of the removed files that an image's labels name, else ''."""
-    name = image.labels.get(ENVIRONMENT_LABEL, "")
-    if not _ID.fullmatch(name):
-        return ""
-    files = build_files(name, workspace)
-    lock = decoding.lossy(files.get(f"{name}/{lockfile.LOCK}", b""))
-    return removed_files.named(
-        image.labels.get(removed_files.LABEL, ""), lock, carried_out(files, f"{name}/Dockerfile")
     )
 
 

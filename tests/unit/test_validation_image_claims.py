@@ -9,12 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 from device_code import fat_binary, shared_object
+from fake_engine import FakeEngine
 from made_images import SITE, context_of, image_of, package
 
 from envbuilder.catalog.store import load
-from envbuilder.engine.port import Image, LayerFile
+from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, removed_files
+from envbuilder.validation import validate_request
 from envbuilder.validation.image_claims import (
     ENVIRONMENT_LABEL,
     FORM_LABEL,
@@ -26,7 +28,7 @@ from envbuilder.validation.image_claims import (
     without_cuda,
 )
 from envbuilder.validation.judge import Causes, mark_consequences
-from envbuilder.validation.validate_request import left_out
+from envbuilder.validation.validate import ValidationRequest
 from envbuilder.verdict import CheckResult
 from envbuilder.workspace import Workspace, write_atomically
 
@@ -176,20 +178,21 @@ def workspace(tmp_path: Path) -> Workspace:
     context.mkdir(parents=True)
     (context / lockfile.LOCK).write_text(LOCK)
     (context / "Dockerfile").write_text(STEP)
+    (context / "environment.json").write_bytes(msgspec.json.encode(DOCUMENT))
     write_atomically(made.images / "shared/packages/x" / removed_files.REMOVED, LIST.encode())
     return made
 
 
-def image(**labels: str) -> Image:
+def removed(workspace: Workspace, **labels: str) -> str:
     told = {ENVIRONMENT_LABEL: ID, removed_files.LABEL: lockfile.digest(LIST)}
-    told |= {
-        {"environment": ENVIRONMENT_LABEL, "listed": removed_files.LABEL}[name]: text for name, text in labels.items()
-    }
-    return Image(id="sha256:1", tags=(), digests=(), size=0, labels=told, env={}, user="", architecture="amd64")
+    names = {"environment": ENVIRONMENT_LABEL, "listed": removed_files.LABEL}
+    engine = FakeEngine()
+    engine.add("x:1", labels=told | {names[name]: text for name, text in labels.items()})
+    return validate_request._of_image(ValidationRequest("x:1"), None, engine, workspace, load()).removed
 
 
 def test_list_named_by_the_labels_is_the_host_s(workspace: Workspace) -> None:
-    assert left_out(image(), workspace) == LIST
+    assert removed(workspace) == LIST
 
 
 @pytest.mark.parametrize(
@@ -201,4 +204,4 @@ def test_list_named_by_the_labels_is_the_host_s(workspace: Workspace) -> None:
     ],
 )
 def test_list_with_another_digest_or_name_is_ignored(labels: dict[str, str], workspace: Workspace) -> None:
-    assert not left_out(image(**labels), workspace)
+    assert not removed(workspace, **labels)
