@@ -7,22 +7,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from envbuilder import verdict
 from envbuilder.environment import Flavor
 from envbuilder.finding import Code, Finding, Severity, worst_first
 from envbuilder.matrix import Budgets
 from envbuilder.validation.checks import Check
 from envbuilder.validation.image_context import found
-from envbuilder.verdict import (
-    CheckLevel,
-    CheckResult,
-    Level,
-    Measurement,
-    Word,
-    is_passed,
-    level_of,
-    required_levels,
-    word_of,
-)
+from envbuilder.verdict import CheckLevel, CheckResult, Level, Measurement, Word, is_passed
 from envbuilder.workspace import packaged_yaml
 
 
@@ -40,7 +31,7 @@ def judge(results: tuple[CheckResult, ...], *, flavor: Flavor, gpus: int = 0, si
     FAILED if a required check failed, crashed or ran out of time; PASSED only if every required check passed and
     nothing was simulated; else INCONCLUSIVE. A level without checks is not passed.
     """
-    requires = required_levels(flavor, gpus)
+    requires = verdict.required_levels(flavor, gpus)
     reasons = [_reason(result) for result in results if result.level in requires and not is_passed(result)]
     levels = {result.level for result in results}
     reasons += [f"no check of the {level} level ran" for level in requires if level not in levels]
@@ -50,8 +41,8 @@ def judge(results: tuple[CheckResult, ...], *, flavor: Flavor, gpus: int = 0, si
     for finding in (finding for result in results for finding in result.findings):
         findings.setdefault((finding.code, finding.subject, finding.message), finding)
     return Judgement(
-        verdict=word_of(results, requires, simulated=simulated),
-        level=level_of(results, simulated=simulated),
+        verdict=verdict.word_of(results, requires, simulated=simulated),
+        level=verdict.level_of(results, simulated=simulated),
         requires=requires,
         findings=worst_first(findings.values()),
         reasons=tuple(reasons),

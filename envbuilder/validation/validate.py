@@ -29,7 +29,7 @@ from envbuilder.matrix import Budgets
 from envbuilder.pypi.client import PackageIndex
 from envbuilder.simulated.compiler import Simulation
 from envbuilder.support import decoding
-from envbuilder.validation import image_claims, known_image, suite_plan
+from envbuilder.validation import image_claims, known_image, suite_plan, suite_session
 from envbuilder.validation.checks import Check, Profile
 from envbuilder.validation.entrypoint_check import check_entrypoint
 from envbuilder.validation.file_records import distributions, site_of
@@ -39,18 +39,7 @@ from envbuilder.validation.image_loader import InstalledFramework, LocalPython
 from envbuilder.validation.judge import Causes, assemble, judge
 from envbuilder.validation.known_image import KnownImage
 from envbuilder.validation.suite_plan import Facts
-from envbuilder.validation.suite_session import (
-    PROBES,
-    START,
-    SUITE_S,
-    Progress,
-    Session,
-    Unfinished,
-    check_product,
-    check_protocol,
-    here,
-    in_container,
-)
+from envbuilder.validation.suite_session import PROBES, START, SUITE_S, Progress, Session, Unfinished
 from envbuilder.verdict import Addition, CheckResult, EngineRef, ImageRef, Verdict, any_simulated, span
 
 if TYPE_CHECKING:
@@ -159,7 +148,7 @@ def validate(
     run = _Run(
         target.facts,
         (*suite_plan.select(target.facts), *request.extra),
-        lambda plan, session: in_container(engine, target.spec, plan, session, foreign=foreign),
+        lambda plan, session: suite_session.in_container(engine, target.spec, plan, session, foreign=foreign),
         partial(check_entrypoint, engine, image),
         partial(target.inspect, on_look),
         on_progress,
@@ -181,7 +170,7 @@ def validate_here(
     run = _Run(
         facts,
         suite_plan.select(facts),
-        partial(here, python),
+        partial(suite_session.here, python),
         lambda check, _: check.result("skipped", "there is no image"),
         lambda checks: (*run_host_checks(context, checks), ()),
         on_progress,
@@ -193,7 +182,9 @@ def validate_here(
 def _identify(python: str) -> InstalledFramework:
     """Ask a Python of this host for its TensorFlow; empty if it does not answer. Raises UsageError if it has none."""
     session = Session((IDENTITY,), _ignore)
-    here(python, suite_plan.plan((IDENTITY,), Facts(flavor="cpu")), session, time_limit=2 * IDENTITY.limit_s)
+    suite_session.here(
+        python, suite_plan.plan((IDENTITY,), Facts(flavor="cpu")), session, time_limit=2 * IDENTITY.limit_s
+    )
     data = session.data(IDENTITY.name)
     if data is None and session.results()[0].outcome == "passed":
         raise UsageError(f"{python}: this Python has no TensorFlow", hint="give --python, or install it there")
@@ -260,8 +251,10 @@ class _Run:
     def _of_suite(self) -> list[CheckResult]:
         session, nonce = self.session, secrets.token_hex(16)
         why = self.suite(suite_plan.plan(self.checks, msgspec.structs.replace(self.facts, challenge=nonce)), session)
-        protocol = [check_protocol(session, why, check) for check in self.checks if check.group == "protocol"]
-        results = [check_product(one, session.data(one.name), nonce) for one in session.results(why)]
+        protocol = [
+            suite_session.check_protocol(session, why, check) for check in self.checks if check.group == "protocol"
+        ]
+        results = [suite_session.check_product(one, session.data(one.name), nonce) for one in session.results(why)]
         return [*protocol, *results]
 
     def _follow(self, progress: Progress) -> None:

@@ -157,7 +157,7 @@ def limits(monkeypatch: pytest.MonkeyPatch, image: Image) -> None:
 
     monkeypatch.setattr(suite_plan, "select", selected)
     if not image.group.is_run:
-        monkeypatch.setattr(validating, "in_container", lambda *_, **__: None)
+        monkeypatch.setattr(suite_session, "in_container", lambda *_, **__: None)
     if limit_s:
         monkeypatch.setattr(suite_plan, "plan", planned)
         monkeypatch.setattr(suite_session, "SILENCE_S", limit_s)
