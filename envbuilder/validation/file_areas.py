@@ -235,8 +235,8 @@ class _Entries:
                 yield "damaged"
             if row.binary.machine not in ("", _MACHINES.get(self._subject.image.architecture, row.binary.machine)):
                 yield "machine"
-        is_program = row.head in _BITCODE if path.endswith(".bc") else row.binary is not None
-        if row.kind == "file" and not is_program:
+        is_text = bool(row.mode & 0o111) and row.binary is None
+        if row.kind == "file" and (row.head not in _BITCODE if path.endswith(".bc") else is_text):
             yield "unlike"
         if path in self._files.system.altered and self._files.paths[path].layer >= self._subject.of_base:
             yield "altered"
