@@ -19,8 +19,8 @@ from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.engine.docker import connect
 from envbuilder.image.build import ensure
+from envbuilder.upgrade.document import TimingSample
 from envbuilder.upgrade.observe import ProbeTarget, ask, samples
-from envbuilder.upgrade.observed import TimingSample
 from envbuilder.upgrade.statistics import Settings, compare
 from envbuilder.workspace import Workspace
 

@@ -323,8 +323,8 @@ def resolved(row: Combination, axis: Axis, version: str, catalog: Catalog) -> En
     A CUDA or cuDNN that does not fit is built as well: the search looks for the first such version. A version without
     wheels is not built, nor replaced: it raises UnsatisfiableError.
     """
-    wish = msgspec.structs.replace(row, **{axis: version})
-    found = resolve(wish, catalog, as_reported=axis != "tensorflow")
+    changed = msgspec.structs.replace(row, **{axis: version})
+    found = resolve(changed, catalog, as_reported=axis != "tensorflow")
     if not isinstance(found, Environment):
         raise UnsatisfiableError(found.sentence)
     if axis != "tensorflow" and not versions.is_prefix(version, getattr(found, axis) or ""):

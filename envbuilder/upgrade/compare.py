@@ -24,9 +24,8 @@ from envbuilder.compat.fleet import FleetHost, findings_on
 from envbuilder.environment import Environment
 from envbuilder.finding import Code, Finding, compatible, is_condition
 from envbuilder.support import decoding
-from envbuilder.upgrade import document, observed, statistics, surface
-from envbuilder.upgrade.document import ComparedImage, Differences, FactChange, HostChange, OutcomeChange, PackageChange
-from envbuilder.upgrade.observed import Inventory, Numerics, Observations, Operation, Package, UserTest, paired
+from envbuilder.upgrade import document, statistics, surface
+from envbuilder.upgrade.document import Differences, FactChange, Inventory, Numerics, OutcomeChange, UserTest, paired
 from envbuilder.upgrade.statistics import Samples, Settings
 from envbuilder.verdict import CheckResult
 from envbuilder.workspace import packaged_yaml
@@ -40,8 +39,8 @@ _Change = TypeVar("_Change", FactChange, OutcomeChange)
 class ImageEvidence:
     """The evidence about one image; ``checks`` is None without a verdict."""
 
-    side: ComparedImage
-    observed: Observations
+    side: document.ComparedImage
+    observed: document.Observations
     checks: tuple[CheckResult, ...] | None = None
 
 
@@ -120,20 +119,20 @@ def patterns() -> NamePatterns:
     return packaged_yaml(resources.files("envbuilder.upgrade") / "packages.yaml", NamePatterns)
 
 
-def packages(old: Inventory, new: Inventory) -> tuple[PackageChange, ...]:
+def packages(old: Inventory, new: Inventory) -> tuple[document.PackageChange, ...]:
     """List the distributions that were added, removed, or changed in version or licence, by name."""
     every = (_package(*each) for each in sorted(paired(old.packages, new.packages), key=itemgetter(0)))
     return tuple(row for row in every if row.old != row.new or relicensed(row))
 
 
-def relicensed(row: PackageChange) -> bool:
+def relicensed(row: document.PackageChange) -> bool:
     if row.old is None or row.new is None:
         return row.new is not None
     return spdx(row.old_licence or "") != spdx(row.new_licence or "")
 
 
-def _package(name: str, old: Package | None, new: Package | None) -> PackageChange:
-    return PackageChange(
+def _package(name: str, old: document.Package | None, new: document.Package | None) -> document.PackageChange:
+    return document.PackageChange(
         name=name,
         change="added" if old is None else "removed" if new is None else "changed",
         old=old.version if old else None,
@@ -175,7 +174,10 @@ def _requirements(stated: Iterable[str]) -> dict[str, str]:
 
 
 def platform(
-    old: ComparedImage, new: ComparedImage, old_inventory: Inventory | None, new_inventory: Inventory | None
+    old: document.ComparedImage,
+    new: document.ComparedImage,
+    old_inventory: Inventory | None,
+    new_inventory: Inventory | None,
 ) -> tuple[FactChange, ...]:
     """List the platform facts of both images, changed or not; facts that neither has are omitted."""
     before, after = _facts(old, old_inventory or Inventory()), _facts(new, new_inventory or Inventory())
@@ -183,7 +185,7 @@ def platform(
     return tuple(row for row in rows if row.old or row.new)
 
 
-def _facts(side: ComparedImage, inventory: Inventory) -> dict[str, str | None]:
+def _facts(side: document.ComparedImage, inventory: Inventory) -> dict[str, str | None]:
     environment = side.environment
     build = {name: value for name, value in inventory.build.items() if isinstance(value, str)}
     return {
@@ -198,7 +200,7 @@ def _facts(side: ComparedImage, inventory: Inventory) -> dict[str, str | None]:
     }
 
 
-def _version(packages_: Iterable[Package], pattern: str) -> str | None:
+def _version(packages_: Iterable[document.Package], pattern: str) -> str | None:
     return next((package.version for package in packages_ if re.fullmatch(pattern, package.name)), None)
 
 
@@ -207,7 +209,7 @@ CUBINS = "compute capabilities (machine code)"
 PTX = "compute capabilities (PTX)"
 
 
-def sets(old: ComparedImage, new: ComparedImage) -> tuple[document.SetChange, ...]:
+def sets(old: document.ComparedImage, new: document.ComparedImage) -> tuple[document.SetChange, ...]:
     pythons = [(PYTHONS, old.pythons, new.pythons)] if old.pythons and new.pythons else []
     before, after = old.environment, new.environment
     return tuple(
@@ -220,7 +222,7 @@ def _sorted(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(texts, key=versions.key))
 
 
-def layers(old: ComparedImage, new: ComparedImage) -> tuple[document.LayerChange, ...]:
+def layers(old: document.ComparedImage, new: document.ComparedImage) -> tuple[document.LayerChange, ...]:
     """Match layers by their instruction, in the new image's order; removed ones come last."""
     before, after = _by_instruction(old), _by_instruction(new)
     sizes = ((name, before.get((name, place)), after.get((name, place))) for name, place in after | before)
@@ -229,7 +231,7 @@ def layers(old: ComparedImage, new: ComparedImage) -> tuple[document.LayerChange
     )
 
 
-def _by_instruction(side: ComparedImage) -> dict[tuple[str, int], int]:
+def _by_instruction(side: document.ComparedImage) -> dict[tuple[str, int], int]:
     found: dict[tuple[str, int], int] = {}
     for layer in side.layers:
         place = sum(name == layer.created_by for name, _ in found)
@@ -239,12 +241,14 @@ def _by_instruction(side: ComparedImage) -> dict[tuple[str, int], int]:
 
 def compare_hosts(
     old: Environment, new: Environment, fleet: Iterable[FleetHost], catalog: Catalog
-) -> tuple[HostChange, ...]:
+) -> tuple[document.HostChange, ...]:
     rows = []
     for host, gpu in ((each, gpu) for each in fleet for gpu in dict.fromkeys(each.gpus)):
         before, after = (findings_on(side, host.driver, (gpu,), catalog, host.arch) for side in (old, new))
         states = {"old": state(before), "new": state(after)}
-        rows.append(HostChange(host=host.name, gpu=gpu, driver=host.driver or "none", findings=after, **states))
+        rows.append(
+            document.HostChange(host=host.name, gpu=gpu, driver=host.driver or "none", findings=after, **states)
+        )
     return tuple(rows)
 
 
@@ -393,7 +397,7 @@ def numerics(old: Numerics, new: Numerics) -> tuple[document.NumericChange, ...]
 
 class ToleranceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operations: tuple[str, ...]
-    tolerance: dict[observed.Precision, float]
+    tolerance: dict[document.Precision, float]
 
 
 @cache
@@ -402,7 +406,7 @@ def tolerances() -> tuple[ToleranceRow, ...]:
     return tuple(packaged_yaml(source, dict[str, ToleranceRow]).values())
 
 
-def tolerance_of(operation: Operation) -> float:
+def tolerance_of(operation: document.Operation) -> float:
     """Return the largest error of a correct implementation; an operation without a row has that of the first."""
     name = operation.name.rpartition(".")[0]
     row = next((row for row in tolerances() if name in row.operations), tolerances()[0])
@@ -422,7 +426,7 @@ def newly_outside(change: document.NumericChange) -> bool:
     return change.outside and change.old is not None and change.old <= change.tolerance
 
 
-def warnings(old: observed.WarningLines, new: observed.WarningLines) -> tuple[str, ...]:
+def warnings(old: document.WarningLines, new: document.WarningLines) -> tuple[str, ...]:
     return tuple(sorted({*new.imported, *new.used} - {*old.imported, *old.used}))
 
 
@@ -440,7 +444,7 @@ def compare_outputs(old: Numerics, new: Numerics) -> tuple[tuple[document.Output
     return tuple(found), compared
 
 
-def _values(operation: Operation) -> array[float]:
+def _values(operation: document.Operation) -> array[float]:
     """Decode little-endian results: doubles for double precision, else single precision.
 
     Empty, and so not compared, if they are damaged or too large.

@@ -17,17 +17,8 @@ import msgspec
 from envbuilder.engine.port import FILES_AT, OWN_END_S, ContainerResult, ContainerSpec, Engine
 from envbuilder.support import decoding
 from envbuilder.support.console import Task
-from envbuilder.upgrade.document import ModelExchange, SavedBy
-from envbuilder.upgrade.observed import (
-    Inventory,
-    LoadOutcomes,
-    Numerics,
-    Observations,
-    SavedModels,
-    Surface,
-    TimingSample,
-    WarningLines,
-)
+from envbuilder.upgrade import document
+from envbuilder.upgrade.document import Observations, TimingSample
 from envbuilder.upgrade.statistics import Samples
 from envbuilder.workspace import content_key, packaged, packaged_in, read_document, write_atomically
 
@@ -138,10 +129,10 @@ def ask(
 
 
 ANSWERS = (
-    ("inventory", "packages", "inventory", Inventory),
-    ("surface", "public names", "surface", Surface),
-    ("numerics", "numerics", "numerics", Numerics),
-    ("printed", "warnings", "warning_lines", WarningLines),
+    ("inventory", "packages", "inventory", document.Inventory),
+    ("surface", "public names", "surface", document.Surface),
+    ("numerics", "numerics", "numerics", document.Numerics),
+    ("printed", "warnings", "warning_lines", document.WarningLines),
 )
 """Probes with one answer: its field, its name for people, the probe, and its type."""
 
@@ -245,7 +236,7 @@ def samples(rounds: Sequence[Round]) -> Iterator[Samples]:
 
 
 class ExchangedModels(NamedTuple):
-    rows: tuple[ModelExchange, ...] | None
+    rows: tuple[document.ModelExchange, ...] | None
     gaps: tuple[str, ...]
 
 
@@ -254,19 +245,19 @@ def exchange(old: ProbeTarget, new: ProbeTarget) -> ExchangedModels:
 
     A format that the saving image cannot load itself is omitted.
     """
-    rows: list[ModelExchange] = []
-    ways: tuple[tuple[ProbeTarget, ProbeTarget, SavedBy], ...] = ((old, new, "old"), (new, old, "new"))
+    rows: list[document.ModelExchange] = []
+    ways: tuple[tuple[ProbeTarget, ProbeTarget, document.SavedBy], ...] = ((old, new, "old"), (new, old, "new"))
     for writer, reader, saved_by in ways:
         try:
             failures = _failures(writer, reader)
         except (NoAnswerError, decoding.DamagedError) as error:
             return ExchangedModels(None, (f"models saved by the {saved_by} image: {error}",))
-        rows += [ModelExchange(name=name, saved_by=saved_by, wrong=wrong) for name, wrong in failures.items()]
+        rows += [document.ModelExchange(name=name, saved_by=saved_by, wrong=wrong) for name, wrong in failures.items()]
     return ExchangedModels(tuple(rows), ())
 
 
 def _failures(writer: ProbeTarget, reader: ProbeTarget) -> dict[str, str]:
-    saved = ask(writer, "models", SavedModels)
+    saved = ask(writer, "models", document.SavedModels)
     formats = {name: str(number) for number, name in enumerate(saved.saved)}
     order: dict[str, object] = {"folder": f"{FILES_AT}/models", "formats": formats}
     files: dict[str, bytes] = {}
@@ -277,5 +268,5 @@ def _failures(writer: ProbeTarget, reader: ProbeTarget) -> dict[str, str]:
                 raise decoding.DamagedError(f"{path} leads out of its folder")
             with decoding.damaged(f"{path} is not base64"):
                 files[f"models/{formats[name]}/{path}"] = base64.b64decode(text, validate=True)
-    own, other = (ask(place, "models", LoadOutcomes, order, files).loaded for place in (writer, reader))
+    own, other = (ask(place, "models", document.LoadOutcomes, order, files).loaded for place in (writer, reader))
     return {name: other.get(name, "no answer") for name in formats if not own.get(name)}

@@ -172,8 +172,8 @@ def _in_rows(
     """Yield both versions in each row with its open fields resolved; impossible ones are added to ``rejected``."""
     for row in rows:
         named = msgspec.structs.replace(row, package=options.package or row.package)
-        for wish in _completed_rows(named, catalog):
-            sides = [resolve(msgspec.structs.replace(wish, tensorflow=one), catalog) for one in options.versions]
+        for complete in _completed_rows(named, catalog):
+            sides = [resolve(msgspec.structs.replace(complete, tensorflow=one), catalog) for one in options.versions]
             rejected += [side for side in sides if isinstance(side, Rejection)]
             match sides:
                 case [Environment() as old, Environment() as new] if _same(old) == _same(new):

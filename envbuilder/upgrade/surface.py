@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
-from envbuilder.upgrade.document import MemberChange, SignatureChange, SurfaceChange
-from envbuilder.upgrade.observed import Parameter, PublicName, Surface
+from envbuilder.upgrade.document import MemberChange, Parameter, PublicName, SignatureChange, Surface, SurfaceChange
 
 EXAMPLES = 8
 """Classes listed for one member change."""

@@ -30,20 +30,11 @@ from envbuilder.support import decoding
 from envbuilder.support.console import Console
 from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.upgrade import bisect as bisecting
+from envbuilder.upgrade import observe
 from envbuilder.upgrade.bisect import BisectDocument, BisectParameters, ImageRunner, candidates
 from envbuilder.upgrade.build import ImageBuilder, ValidatedImage, describe
 from envbuilder.upgrade.compare import CollectedEvidence, ImageEvidence, differences
-from envbuilder.upgrade.document import UpgradeDocument
-from envbuilder.upgrade.observe import (
-    AnswerCache,
-    ExchangedModels,
-    ProbeTarget,
-    exchange,
-    key_of,
-    measure,
-    observe,
-)
-from envbuilder.upgrade.observed import Observations
+from envbuilder.upgrade.document import Observations, UpgradeDocument
 from envbuilder.upgrade.pairs import ROUNDS, Pair, UpgradeOptions, hosts, no_row, pairs, pinned_row
 from envbuilder.upgrade.policy import BY_FACTS, Policy, judge
 from envbuilder.upgrade.text import as_markdown
@@ -158,25 +149,22 @@ def gather(
 ) -> CollectedEvidence:
     """Collect all evidence about two images; every answer is cached immediately."""
     folder = f"{made[0].environment.os}-{made[0].environment.package}"
-    cache = AnswerCache(maker.workspace.upgrade(options.name).parent / "kept" / folder, options.fresh)
-    places = [ProbeTarget(maker.engine, each.image, each.gpus(options.gpus)) for each in made]
+    cache = observe.AnswerCache(maker.workspace.upgrade(options.name).parent / "kept" / folder, options.fresh)
+    places = [observe.ProbeTarget(maker.engine, each.image, each.gpus(options.gpus)) for each in made]
     observed = []
     for name, place, each in zip(("old", "new"), places, made, strict=True):
         with maker.console.task(each.environment.id) as task:
-            ask = partial(observe, place, task)
-            observed.append(
-                cache.answer(f"observed-{name}", key_of(place), Observations, ask, lambda seen: not seen.gaps)
-            )
+            ask, key = partial(observe.observe, place, task), observe.key_of(place)
+            observed.append(cache.answer(f"observed-{name}", key, Observations, ask, lambda seen: not seen.gaps))
     with maker.console.task("both images in turn") as task:
         if suite is not None:
             ran = run_on_both(places, [each.environment.python for each in made], suite, cache, task)
             with_tests = zip(observed, ran, strict=True)
             observed = [msgspec.structs.replace(seen, tests=one, again=more) for seen, (one, more) in with_tests]
         task.update("loading models of the other image")
-        models, gaps = cache.answer(
-            "models", key_of(*places), ExchangedModels, partial(exchange, *places), lambda found: found.rows is not None
-        )
-        samples, wrong = measure(places[0], places[1], options.rounds, task, cache)
+        load, key = partial(observe.exchange, *places), observe.key_of(*places)
+        models, gaps = cache.answer("models", key, observe.ExchangedModels, load, lambda found: found.rows is not None)
+        samples, wrong = observe.measure(places[0], places[1], options.rounds, task, cache)
     sides = zip(made, observed, strict=True)
     old, new = (ImageEvidence(each.described(maker.catalog), seen, each.verdict.checks) for each, seen in sides)
     return CollectedEvidence(old, new, samples, models, (*gaps, *wrong))
@@ -229,11 +217,11 @@ def compare_versions(options: UpgradeOptions, root: Path, console: Console, cata
     engine = connect()
     suite = read_suite(options.suite, options.test_limit, options.suite_limit) if options.suite else None
     rows = pairs(options, catalog, partial(_propose, options, console, catalog))
-    with ExitStack() as stack:
-        wheels = stack.enter_context(temporary_folder("wheel")) if options.wheel else None
+    with ExitStack() as running:
+        wheels = running.enter_context(temporary_folder("wheel")) if options.wheel else None
         if options.wheel and wheels:
             shutil.copy(options.wheel, wheels)  # installers look at a whole folder
-        stack.enter_context(console.live())
+        running.enter_context(console.live())
         engine.sweep()
         maker = ImageBuilder(Workspace(root), engine, console, rows[0].catalog, wheels)
         both = first_buildable(rows, maker)
@@ -263,9 +251,8 @@ def _propose(
     file = DistFile(project=package, filename=options.wheel.name, url=options.wheel.resolve().as_uri())
     row = proposer.describe(file)
     if versions.key(row.version) != versions.key(version):
-        raise UsageError(
-            f"{options.wheel} is version {row.version}, not {version}", hint="give the version of the wheel"
-        )
+        text = f"{options.wheel} is version {row.version}, not {version}"
+        raise UsageError(text, hint="give the version of the wheel")
     return row
 
 
@@ -275,9 +262,8 @@ def bisect_versions(options: UpgradeOptions, root: Path, console: Console, catal
     if bool(options.command) == bool(options.check):
         raise UsageError("--bisect needs either a command or --check", hint="-- CMD, or --check NAME")
     if axis != "tensorflow" and (release is None or options.flavor != "gpu"):
-        raise UsageError(
-            f"--axis {axis} needs --tensorflow VERSION and --flavor gpu", hint="name the TensorFlow release to keep"
-        )
+        text = f"--axis {axis} needs --tensorflow VERSION and --flavor gpu"
+        raise UsageError(text, hint="name the TensorFlow release to keep")
     kept = options if axis == "tensorflow" or release is None else replace(options, old=release, new=release)
     row = pinned_row(kept, catalog)
     end = resolve(row, catalog)

@@ -19,8 +19,8 @@ from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.support import decoding, subprocesses
 from envbuilder.support.console import Task
 from envbuilder.upgrade.compare import THE_RUN, hanging, to_run_again
+from envbuilder.upgrade.document import UserTest
 from envbuilder.upgrade.observe import AnswerCache, Output, ProbeTarget, key_of, run_probe
-from envbuilder.upgrade.observed import UserTest
 from envbuilder.workspace import cache_dir, content_key, folder_contents, temporary_folder, writing
 
 PROBE = "user_tests"
@@ -75,9 +75,8 @@ def read_suite(folder: Path, test_limit: int = TEST_LIMIT_S, limit: int = SUITE_
     programs = {name for name, data in files.items() if name.endswith(".py") and _MAIN.search(data)}
     scripts = tuple(name for name in files if name not in tests and (name.endswith(".sh") or name in programs))
     if not tests and not scripts:
-        raise UsageError(
-            f"{folder}: holds no tests", hint="name pytest files test_*.py; give scripts a __main__ block or end in .sh"
-        )
+        hint = "name pytest files test_*.py; give scripts a __main__ block or end in .sh"
+        raise UsageError(f"{folder}: holds no tests", hint=hint)
     return UserSuite(files, tests, scripts, test_limit, limit)
 
 

@@ -50,7 +50,7 @@ from envbuilder.reproduce.analysis import analyse
 from envbuilder.reproduce.report import captured
 from envbuilder.support import decoding, terminal_text
 from envbuilder.support.yaml_reader import parse_yaml
-from envbuilder.upgrade import compare, observe, observed, policy, user_tests
+from envbuilder.upgrade import compare, document, observe, policy, user_tests
 from envbuilder.validation import file_records, image_claims, image_files, layer_scan, secret_scan, validate_request
 from envbuilder.validation.checks import CHECKS
 from envbuilder.validation.image_settings import keras_settings
@@ -412,7 +412,7 @@ def operation_results(data: bytes) -> None:
     """Compare numbers that two images computed."""
     for precision in ("float64", "float32"):
         old, new = (
-            observed.Operation(name="a", precision=precision, error=0.0, values=text)
+            document.Operation(name="a", precision=precision, error=0.0, values=text)
             for text in (decoding.lossy(data), base64.b64encode(zlib.compress(data)).decode())
         )
         compare.drift_of(compare._values(old), compare._values(new))

@@ -17,7 +17,7 @@ import pytest
 
 import envbuilder
 from envbuilder.probes.upgrade import models, timing, user_tests
-from envbuilder.upgrade.observed import TimingSample
+from envbuilder.upgrade.document import TimingSample
 
 UPGRADE = Path(envbuilder.__file__).parent / "probes" / "upgrade"
 

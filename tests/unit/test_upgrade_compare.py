@@ -19,8 +19,7 @@ from envbuilder.catalog import store
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.probes.upgrade import numerics as probe
 from envbuilder.upgrade import compare, surface
-from envbuilder.upgrade.document import SignatureChange, SizedLayer
-from envbuilder.upgrade.observed import (
+from envbuilder.upgrade.document import (
     Inventory,
     Numerics,
     Operation,
@@ -28,6 +27,8 @@ from envbuilder.upgrade.observed import (
     Parameter,
     Precision,
     PublicName,
+    SignatureChange,
+    SizedLayer,
     Surface,
     UserTest,
     WarningLines,

@@ -19,13 +19,17 @@ from envbuilder.upgrade.document import (
     Clause,
     Differences,
     HostChange,
+    Inventory,
     ModelExchange,
+    Numerics,
+    Observations,
     OutcomeChange,
     OutputChange,
+    Surface,
     SurfaceChange,
     TestCounts,
+    WarningLines,
 )
-from envbuilder.upgrade.observed import Inventory, Numerics, Observations, Surface, WarningLines
 from envbuilder.upgrade.policy import (
     COMPUTED,
     MOST,
