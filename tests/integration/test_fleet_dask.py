@@ -165,10 +165,13 @@ def test_random_kills_lose_nothing_and_do_nothing_twice(tmp_path: Path, cluster:
                     kill(runs[0])
                     runs[0] = begin(world, cluster)
         said = [ended(run, 200) for run in runs]
+        said.append(ended(begin(world, cluster), 200))
         over.set()
         supervisor.result()
     seen = (seed, victims, world.runs(), [err for *_, err in said])
-    assert [(code, set(states(document).values())) for code, document, _ in said] == [(0, {"passed"})] * 2, seen
+    assert (said[2][0], set(states(said[2][1]).values())) == (0, {"passed"}), seen
+    away = {"the scheduler" in document.get("message", "") for code, document, _ in said if code}
+    assert away <= {True}, "a run ends at once without a scheduler: its address may be wrong"
     finished = Counter((world.folder / "ends.log").read_text().splitlines())
     assert (len(finished), set(finished.values())) == (6, {1}), (finished, seen)
     assert "lost on" in "".join(err for *_, err in said), seen
