@@ -310,7 +310,7 @@ class Dispatcher:
             losers = [name for name, _ in one.lost]
             to = min(at or free, key=lambda worker: (worker.address in self._refused, losers.count(worker.name)))
             one.number = at[to] if at else self.engine.agreed(job.name, one.number)
-            one.future, one.on = self.engine.start(one.key, job, to), to
+            one.future, one.on, one.since = self.engine.start(one.key, job, to), to, now
             busy.add(to.address)
             attempt = f", attempt {len(one.lost) + 1} of {ATTEMPTS}" if one.lost else ""
             self.say(f"{job.title}: {'joined' if at else 'started'} on {to.name}{attempt}")
