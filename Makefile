@@ -46,8 +46,12 @@ fuzz: ## Fuzz every parser, guided by coverage (MINUTES=20, ONLY=target)
 	@scripts/setup fuzz
 	@nice -n 19 $(PYTHON) -u tests/fuzz/fuzz.py --minutes $(or $(MINUTES),20) $(if $(ONLY),--only $(ONLY))
 
-soak: setup ## Kill commands at random moments, run them again and compare the results (TRIALS=1000, POOL=host|tiny)
+soak: setup ## Kill commands at random moments, run them again and compare the results (TRIALS=1000, POOL=host|tiny|fleet)
+ifeq ($(POOL),fleet)
+	@FLEET_ROUNDS=$(or $(TRIALS),20) $(PYTHON) -m pytest -n 0 -q -m full -k random_kills tests/integration/test_fleet_dask.py
+else
 	@$(PYTHON) tests/soak/soak.py --trials $(or $(TRIALS),1000) --pool $(or $(POOL),tiny)
+endif
 
 shipped: setup ## Build and validate every shipped environment, into docs/shipped.md; resumes where it stopped
 	@$(PYTHON) scripts/shipped.py
