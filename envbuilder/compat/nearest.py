@@ -181,14 +181,9 @@ def other_images(name: str | None, version: str, catalog: Catalog) -> list[BaseI
     release = next((row for row in catalog.distributions(version) if row.cuda and row.cudnn), None)
     if image is None or release is None:
         return []
-    similar = [
-        row
-        for row in catalog.images
-        if row.os == image.os
-        and row != image
-        and versions.same_major(row.cuda, release.cuda)
-        and versions.same_major(row.cudnn, release.cudnn)
-    ]
+    others = [row for row in catalog.images if row.os == image.os and row != image]
+    similar = [row for row in others if versions.same_major(row.cuda, release.cuda)]
+    similar = [row for row in similar if versions.same_major(row.cudnn, release.cudnn)]
     return sorted(similar, key=lambda row: (versions.distance(row.cuda, image.cuda), row.name))[:MAX_IMAGES]
 
 

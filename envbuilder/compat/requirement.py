@@ -37,17 +37,9 @@ def holds_for(text: str, python: str | None, arch: str = "x86_64") -> bool:
     marker = Requirement(text).marker
     if marker is None or python is None:
         return True
-    return marker.evaluate(
-        {
-            "python_version": python,
-            "python_full_version": f"{python}.0",
-            "platform_machine": arch,
-            "platform_system": "Linux",
-            "sys_platform": "linux",
-            "os_name": "posix",
-            "extra": "and-cuda",
-        }
-    )
+    system = {"platform_system": "Linux", "sys_platform": "linux", "os_name": "posix"}
+    here = {"python_version": python, "python_full_version": f"{python}.0", "platform_machine": arch}
+    return marker.evaluate({**system, **here, "extra": "and-cuda"})
 
 
 def exact_pin(text: str) -> tuple[str, str] | None:

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from importlib import resources
 from typing import Literal, get_args
 
 import msgspec
@@ -57,7 +56,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 @cache
 def table() -> dict[Code, Cause]:
-    return packaged_yaml(resources.files("envbuilder.reproduce") / "causes.yaml", dict[Code, Cause])
+    return packaged_yaml("reproduce/causes.yaml", dict[Code, Cause])
 
 
 def cause_of(code: Code | None) -> Cause:
@@ -306,12 +305,6 @@ _MOVES = ("latest", "nightly", "devel")
 """Tags that are moved to newer images."""
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    url: str
-    date: str
-    says: str
-
-
 class ImageDefect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     id: str
     images: str
@@ -320,14 +313,14 @@ class ImageDefect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     code: Code
     what: str
     fix: str
-    sources: tuple[Source, ...]
+    sources: tuple[dict[str, str], ...]
     until: str | None = None
     library: str = ""
 
 
 @cache
 def image_defect_rows() -> tuple[ImageDefect, ...]:
-    return packaged_yaml(resources.files("envbuilder.reproduce") / "image_defects.yaml", tuple[ImageDefect, ...])
+    return packaged_yaml("reproduce/image_defects.yaml", tuple[ImageDefect, ...])
 
 
 def image_defects(case: Case) -> dict[Finding, tuple[str, ...]]:
@@ -387,5 +380,5 @@ def _of_image(row: ImageDefect, image: str, shown: MessageMatch | None, *, sure:
         message=f"{said}: {row.what} ({known}){whose}.",
         found=image,
         fix=row.fix,
-        sources=tuple(source.url for source in row.sources),
+        sources=tuple(source["url"] for source in row.sources),
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
-from importlib import resources
 
 import msgspec
 
@@ -57,7 +56,7 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ask: dict[str, str]
 
 
-GRAMMAR = packaged_yaml(resources.files("envbuilder.reproduce") / "grammar.yaml", Grammar)
+GRAMMAR = packaged_yaml("reproduce/grammar.yaml", Grammar)
 
 
 def old_release(version: str | None) -> OldRelease | None:

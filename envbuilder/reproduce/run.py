@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -285,7 +284,7 @@ def observe(
 def _printed(image: Image, simulated: Simulation | None, engine: Engine) -> str:
     output, errors = bytearray(), bytearray()
     env = {"HOME": "/tmp", **(simulated.environment(image.env) if simulated else {})}  # noqa: S108 - in the container
-    script = packaged(resources.files("envbuilder") / "probes" / "capture.py")
+    script = packaged("probes/capture.py")
     files = {"capture.py": script, **(simulated.files if simulated else {})}
     spec = ContainerSpec(
         image=image.id,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
 
 import msgspec
 
@@ -47,7 +46,7 @@ class _Settings:
 
 @cache
 def _table() -> dict[str, Terms]:
-    return packaged_yaml(resources.files("envbuilder.reproduce") / "terms.yaml", dict[str, Terms])
+    return packaged_yaml("reproduce/terms.yaml", dict[str, Terms])
 
 
 def place_of(case: Case) -> str:
@@ -84,6 +83,8 @@ def terms(case: Case) -> Facts:
     capability = device.compute_capability if device is not None else next(iter(reported.compute_capabilities), None)
     mac = any(row.signature == "runs_on_a_mac" for row in case.messages)
     stated = catalog.toolkit(reported.cuda)
+    finals = (one for one in catalog.releases("tensorflow") if versions.is_final(one.version))
+    here = [one.version for one in finals if own in one.pythons]
     found: dict[str, object | None] = {
         "if_mac": "" if mac else None,
         "if_linux": "" if reported.platform != "windows" and not mac else None,
@@ -103,14 +104,7 @@ def terms(case: Case) -> Facts:
         if python
         else None,
         "python_fits": own if row is not None and own in row.pythons else None,
-        "newest_here": next(
-            (
-                row.version
-                for row in reversed(catalog.releases("tensorflow"))
-                if own in row.pythons and versions.is_final(row.version)
-            ),
-            None,
-        ),
+        "newest_here": max(here, key=versions.key, default=None),
         "show_python": GRAMMAR.ask["python"],
         "newest": newest.version,
         "newest_pythons": f"{newest.pythons[0]} to {newest.pythons[-1]}",

@@ -91,9 +91,9 @@ def test_image_defects_have_sources_dates_and_messages(row: ImageDefect) -> None
     assert first <= last
     assert row.sources
     for source in row.sources:
-        assert source.url.startswith(("https://github.com/", "https://gitlab.com/"))
-        assert first <= date.fromisoformat(source.date) <= last
-        assert source.says.endswith(".")
+        assert source["url"].startswith(("https://github.com/", "https://gitlab.com/"))
+        assert first <= date.fromisoformat(source["date"]) <= last
+        assert source["says"].endswith(".")
     assert row.fix.endswith(".")
     assert row.shows
     for signature in row.shows:

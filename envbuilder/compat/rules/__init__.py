@@ -44,9 +44,5 @@ def evaluate(
 
 def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Sort findings, each once: errors first, then in the order of the rules, then by subject."""
-    return tuple(
-        sorted(
-            dict.fromkeys(findings),
-            key=lambda row: (SEVERITY_RANK[row.severity], _PLACE.get(row.code, 98), row.subject, row.message),
-        )
-    )
+    rank = {row: (SEVERITY_RANK[row.severity], _PLACE.get(row.code, 98), row.subject, row.message) for row in findings}
+    return tuple(sorted(rank, key=rank.__getitem__))

@@ -30,11 +30,8 @@ def gpu_build(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
 def missing_sonames(candidate: Candidate, toolkit: CudaToolkit) -> tuple[str, ...]:
     """List the files that the build opens and that a toolkit has under another name."""
     known = {soname.split(".so")[0] for soname in toolkit.sonames}
-    return tuple(
-        soname
-        for soname in candidate.release.libraries
-        if not soname.startswith(_NOT_IN_TOOLKIT) and soname.split(".so")[0] in known and soname not in toolkit.sonames
-    )
+    opened = (soname for soname in candidate.release.libraries if not soname.startswith(_NOT_IN_TOOLKIT))
+    return tuple(soname for soname in opened if soname.split(".so")[0] in known and soname not in toolkit.sonames)
 
 
 def cuda_loads(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
@@ -73,14 +70,9 @@ def cudnn_loads(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
 
 def _first_cudnn(cuda: int, built: str, catalog: Catalog) -> str:
     """Return the oldest cuDNN for a CUDA major that a build accepts, or ''."""
-    rows = (
-        row.version
-        for row in catalog.cudnn
-        if versions.same_major(row.version, built)
-        and versions.at_least(row.version, built)
-        and any(versions.major(text) == cuda for text in row.cuda)
-    )
-    return min(rows, key=versions.key, default="")
+    for_cuda = (row.version for row in catalog.cudnn if any(versions.major(text) == cuda for text in row.cuda))
+    accepted = (text for text in for_cuda if versions.same_major(text, built) and versions.at_least(text, built))
+    return min(accepted, key=versions.key, default="")
 
 
 def one_cuda(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:

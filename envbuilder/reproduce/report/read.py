@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from importlib import resources
 
 import msgspec
 
@@ -54,7 +53,7 @@ TAG = "tag of a wheel"
 @cache
 def table() -> tuple[Recogniser, ...]:
     """Read the rows, with the words of `skipped` in place of its names."""
-    file = packaged_yaml(resources.files("envbuilder.reproduce.report") / "recognisers.yaml", _File)
+    file = packaged_yaml("reproduce/report/recognisers.yaml", _File)
     return tuple(
         msgspec.structs.replace(
             row,
