@@ -37,6 +37,7 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gpu_spellings: tuple[tuple[str, str], ...]
     cleaning: dict[str, tuple[tuple[str, str], ...]]
     labels: tuple[Label, ...]
+    titles: dict[str, str]
     answers: dict[str, tuple[str, ...]]
     complaints: dict[str, tuple[str, ...]]
     translations: dict[str, str]

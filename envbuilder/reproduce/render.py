@@ -9,17 +9,13 @@ from typing import Any
 from envbuilder.compat.install import WHEELS
 from envbuilder.reproduce.causes import cause_of
 from envbuilder.reproduce.document import POSTED, Nearest, ReproduceDocument
+from envbuilder.reproduce.grammar import GRAMMAR
 from envbuilder.reproduce.messages.catalog import error_messages
 from envbuilder.reproduce.report.reported import Reported, ReportStatement
 from envbuilder.reproduce.templates import filled_template
 from envbuilder.support import terminal_text
 from envbuilder.support.tables import table
 
-_TITLES = {
-    "tensorflow": "TensorFlow", "distribution": "package", "build": "build", "python": "Python", "cuda": "CUDA",
-    "cudnn": "cuDNN", "driver": "driver", "driver_cuda": "driver serves CUDA", "os": "system", "arch": "processor",
-    "install": "installed with", "image": "image", "gpus": "GPUs",
-}  # fmt: skip
 _SHOWN = 110
 _LONGEST_QUOTE = 240
 _WORDS = {True: "yes", False: "no", None: "cannot be known here"}
@@ -28,7 +24,7 @@ _WORDS = {True: "yes", False: "no", None: "cannot be known here"}
 
 def rows(reported: Reported) -> list[tuple[str, str, str, str]]:
     found = []
-    for name, title in _TITLES.items():
+    for name, title in GRAMMAR.titles.items():
         value = getattr(reported, name) if name != "gpus" else ", ".join(reported.gpus)
         if value:
             same = (row for row in reported.evidence if row.field == name and (name == "gpus" or row.value == value))

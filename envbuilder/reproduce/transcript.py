@@ -34,6 +34,9 @@ _LARGEST_SCAN = 1 << 20
 _DIGITS = str.maketrans("lIO", "110")
 """Letters that character recognition writes in place of digits."""
 
+LOGGED = re.compile(r"\.(?:cc|py|h):[0-9]{1,5}\]")
+"""The place in the source that a log line begins with."""
+
 _FOREIGN = re.compile("|".join(GRAMMAR.translations))
 
 

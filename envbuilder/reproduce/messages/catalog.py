@@ -12,7 +12,7 @@ import msgspec
 
 from envbuilder.finding import Code, Severity
 from envbuilder.reproduce.grammar import GRAMMAR, phrase
-from envbuilder.reproduce.transcript import Transcript, clean, excerpt
+from envbuilder.reproduce.transcript import LOGGED, Transcript, clean, excerpt
 from envbuilder.workspace import packaged_in, packaged_yaml
 
 Proof = Literal["image", "driver", "gpu", "architecture", "host", "other-system"]
@@ -99,10 +99,7 @@ def get(identity: str) -> LogMessage:
 
 
 def is_title(match: MessageMatch) -> bool:
-    return match.text.startswith("# ") or (match.line == 1 and _LOGGED.search(match.text) is None)
-
-
-_LOGGED = re.compile(r"\.(?:cc|py|h):[0-9]{1,5}\]")
+    return match.text.startswith("# ") or (match.line == 1 and LOGGED.search(match.text) is None)
 
 
 def marked(mark: Mark, matches: tuple[MessageMatch, ...]) -> tuple[MessageMatch, ...]:

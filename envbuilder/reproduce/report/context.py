@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from envbuilder.reproduce.grammar import GRAMMAR, expression, phrase
 from envbuilder.reproduce.report.reported import Complaint, Pause
-from envbuilder.reproduce.transcript import Transcript
+from envbuilder.reproduce.transcript import LOGGED, Transcript
 
 _ADDRESS = re.compile(r"https?://\S+")
 _MOST_LINES = 40
@@ -105,7 +105,6 @@ _RAISED = re.compile(
 _CHECKBOX = re.compile(r"\s{0,8}[-*] ?\[[ x]\]")
 """An item of a form's checklist: the form's words, not the reporter's."""
 
-_LOGGED = re.compile(r"(?:\.cc|\.py|\.h):[0-9]{1,5}\]")
 _LONGEST = 600
 
 
@@ -129,7 +128,7 @@ def _said(text: str) -> set[Complaint]:
 
 def _sentences(lines: list[str]) -> Iterator[str]:
     for line in lines:
-        if line and _LOGGED.search(line) is None and _CHECKBOX.match(line) is None:
+        if line and LOGGED.search(line) is None and _CHECKBOX.match(line) is None:
             yield line[:_LONGEST]
 
 

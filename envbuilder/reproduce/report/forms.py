@@ -146,10 +146,7 @@ def _bazel(_: str, value: str) -> Found:
         yield "origin", "source", 1
 
 
-_READERS: dict[str, Callable[[str, str], Found]] = {
-    "gpus": _gpus, "os": _os,
-    "install": _install, "origin": _bazel,
-}  # fmt: skip
+_READERS: dict[str, Callable[[str, str], Found]] = {"gpus": _gpus, "os": _os, "install": _install, "origin": _bazel}
 
 _COLUMNS = re.compile(
     rf"^\s{{0,8}}([A-Za-z0-9][A-Za-z0-9._-]{{0,63}})\s{{1,60}}({VERSION})(?:\s{{1,60}}[A-Za-z0-9_.*/:-]{{1,80}}){{0,2}}\s{{0,8}}$",
