@@ -338,6 +338,9 @@ def _build_error(request: BuildRequest, failure: Vertex | None, refusal: str) ->
         return InfrastructureError(
             f"the base {image} is neither in the engine nor in a registry that answers: {failure.error}"
         )
+    if failure.name == "[internal] load remote build context":
+        text = f"the engine lost the context of {request.tag}: {failure.error}"
+        return InfrastructureError(text, hint="run the command again while nobody prunes the builder's cache")
     if hint := next_step("\n".join((failure.error, *failure.lines))):
         return InfrastructureError(f"the engine's disk is full, at {_shown(failure.name)}", hint=hint)
     lines = "\n".join(f"  | {line}" for line in list(failure.lines)[-_LAST_LINES:])

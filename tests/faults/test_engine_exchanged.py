@@ -137,6 +137,26 @@ def test_build_in_an_engine_that_ends_is_no_failed_step(own: OwnEngine, exchange
 
 
 @pytest.mark.engine
+@pytest.mark.full
+def test_context_that_is_pruned_during_a_build_is_no_failed_step(own: OwnEngine, tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    def prune() -> None:
+        while not ended.is_set():
+            own.connect().trim_cache(0)
+
+    other = threading.Thread(target=prune)
+    other.start()
+    try:
+        with pytest.raises(InfrastructureError, match="lost the context") as told:
+            [build(own.connect(), tmp_path, f"echo {number}") for number in range(200)]
+    finally:
+        ended.set()
+        other.join()
+    assert told.value.hint
+
+
+@pytest.mark.engine
 def test_container_that_ends_itself_has_its_own_result(own: OwnEngine) -> None:
     engine = own.connect()
     assert run(engine, "exit 137").exit_code == 137
