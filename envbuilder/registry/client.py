@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from typing import BinaryIO
 from urllib.parse import urlencode
 
@@ -22,7 +20,6 @@ from envbuilder.registry.manifests import (
     blob_digests,
     digest_of,
 )
-from envbuilder.registry.reference import Reference
 from envbuilder.registry.transport import RegistryTransport
 
 MAX_LIST = 32 << 20
@@ -33,18 +30,13 @@ _ACCEPT = f"{OCI_MANIFEST}, {OCI_INDEX}, {DOCKER_MANIFEST}, {DOCKER_LIST}"
 _OK, _CREATED, _ACCEPTED, _MISSING = 200, 201, 202, 404
 
 
-class Repository:
+class Repository(RegistryTransport):
     """One repository. Methods raise RegistryRefusedError if the registry refuses, RegistryFailedError if it fails."""
-
-    def __init__(self, reference: Reference, environment: Mapping[str, str] | None = None) -> None:
-        self.reference = reference
-        self.transport = RegistryTransport(reference, os.environ if environment is None else environment)
-        self._path = f"{reference.repository}/"
 
     def manifest(self, target: str, *, limit: int = MAX_DOCUMENT) -> Manifest | None:
         """Fetch a manifest by tag or digest; None if it is not there."""
-        path, accept = f"{self._path}manifests/{target}", {"Accept": _ACCEPT}
-        response = self.transport.send("GET", path, expect=(_OK, _MISSING), headers=accept, limit=limit)
+        accept = {"Accept": _ACCEPT}
+        response = self.send("GET", f"manifests/{target}", expect=(_OK, _MISSING), headers=accept, limit=limit)
         if response.status == _MISSING:
             return None
         computed = digest_of(response.content)
@@ -57,20 +49,19 @@ class Repository:
     def put_manifest(self, target: str, content: bytes, media_type: str) -> bool:
         """Store a manifest under a tag or its digest; True if the registry supports referrers."""
         _check_size(content)
-        path, headers = f"{self._path}manifests/{target}", {"Content-Type": media_type}
-        expect = (_CREATED, _ACCEPTED, _OK)
-        response = self.transport.send("PUT", path, expect=expect, headers=headers, body=content, scope="pull,push")
+        path, headers, expect = f"manifests/{target}", {"Content-Type": media_type}, (_CREATED, _ACCEPTED, _OK)
+        response = self.send("PUT", path, expect=expect, headers=headers, body=content, scope="pull,push")
         _agree(digest_of(content), response.headers.get("Docker-Content-Digest"), f"manifest {target}")
         return "OCI-Subject" in response.headers
 
     def blob(self, digest: str) -> bytes:
         """Fetch a small blob. Raises RegistryRefusedError if it is absent, too large or does not have its digest."""
-        response = self.transport.send("GET", f"{self._path}blobs/{digest}", expect=(_OK,), limit=MAX_DOCUMENT)
+        response = self.send("GET", f"blobs/{digest}", expect=(_OK,), limit=MAX_DOCUMENT)
         _agree(digest_of(response.content), digest, "blob")
         return response.content
 
     def has_blob(self, digest: str) -> bool:
-        return self.transport.send("HEAD", f"{self._path}blobs/{digest}", expect=(_OK, _MISSING)).status == _OK
+        return self.send("HEAD", f"blobs/{digest}", expect=(_OK, _MISSING)).status == _OK
 
     def lacking(self, manifest: Manifest) -> str:
         """Return a blob of an image or attached document that the registry lacks; '' if it has all of them."""
@@ -86,11 +77,9 @@ class Repository:
         """Store a blob of any size, unless it is there; the registry checks its digest."""
         if self.has_blob(digest):
             return
-        begun = self.transport.send(
-            "POST", f"{self._path}blobs/uploads/", expect=(_ACCEPTED,), body=b"", scope="pull,push"
-        )
+        begun = self.send("POST", "blobs/uploads/", expect=(_ACCEPTED,), body=b"", scope="pull,push")
         location, query = begun.headers.get("Location", ""), urlencode({"digest": digest})
-        self.transport.send(
+        self.send(
             "PUT",
             f"{location}{'&' if '?' in location else '?'}{query}",
             expect=(_CREATED,),
@@ -102,7 +91,7 @@ class Repository:
     def tags(self) -> tuple[str, ...] | None:
         """List every tag; None if the repository does not exist. Raises RegistryRefusedError for too many."""
         names: list[str] = []
-        for response in self.transport.pages(f"{self._path}tags/list?n=1000", expect=(_OK, _MISSING), limit=MAX_LIST):
+        for response in self.pages("tags/list?n=1000", expect=(_OK, _MISSING), limit=MAX_LIST):
             if response.status == _MISSING:
                 return tuple(sorted(names)) if names else None
             names += parsed(response.content, _TagList, f"a list of tags of {self.reference.name}").tags or ()

@@ -115,16 +115,12 @@ def confirm(repository: Repository, subject: str, documents: tuple[Descriptor, .
         if _from_api(repository, subject) is None:
             _list_under_tag(repository, subject, documents)
         listed = listing(repository, subject).items
-        if all(one.digest in listed and _is_stored(repository, one) for one in documents):
+        found = [repository.manifest(one.digest) for one in documents if one.digest in listed]
+        if len(found) == len(documents) and not any(one is None or repository.lacking(one) for one in found):
             return
         time.sleep(random.uniform(PAUSE_S, 3 * PAUSE_S) * 2**attempt)  # noqa: S311 - spreads writers, protects nothing
     text = f"the registry does not list the documents attached to {subject}, or has lost them"
     raise InfrastructureError(text, hint="run the command again: stored documents stay")
-
-
-def _is_stored(repository: Repository, stored: Descriptor) -> bool:
-    manifest = repository.manifest(stored.digest)
-    return manifest is not None and not repository.lacking(manifest)
 
 
 def listing(repository: Repository, digest: str, kinds: frozenset[str] = frozenset()) -> Listing:
@@ -169,8 +165,8 @@ def document(repository: Repository, stored: str, kinds: frozenset[str]) -> tupl
 def _from_api(repository: Repository, digest: str) -> dict[str, str] | None:
     """Read every page of the API's answer; None if the registry has no such API."""
     found: dict[str, str] = {}
-    path = f"{repository.reference.repository}/referrers/{digest}"
-    for number, answer in enumerate(repository.transport.pages(path, expect=(_OK, *_NO_API), limit=MAX_LIST)):
+    path = f"referrers/{digest}"
+    for number, answer in enumerate(repository.pages(path, expect=(_OK, *_NO_API), limit=MAX_LIST)):
         if answer.status != _OK and number == 0:
             return None
         if answer.status != _OK or answer.headers.get("OCI-Filters-Applied", "").strip():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
@@ -99,11 +100,11 @@ class _Token(msgspec.Struct, frozen=True):
 
 
 class RegistryTransport:
-    """Requests to one host. Credentials go to that host and to the token service that it names, nowhere else."""
+    """Requests about one repository. Logins go to its host and to the token service that it names, nowhere else."""
 
-    def __init__(self, reference: Reference, environment: Mapping[str, str]) -> None:
-        self._reference, self._environment = reference, environment
-        self._authorities = _authorities(environment)
+    def __init__(self, reference: Reference, environment: Mapping[str, str] | None = None) -> None:
+        self.reference, self._environment = reference, os.environ if environment is None else environment
+        self._authorities = _authorities(self._environment)
         self._adapters = {tries: _adapter(tries) for tries in (1, ATTEMPTS)}
         self._authorization: dict[str, str] = {}
         self._base = ""
@@ -120,13 +121,13 @@ class RegistryTransport:
         scope: str = "pull",
         limit: int = SMALL,
     ) -> Response:
-        """Send a request below ``/v2/`` (or to a full address) and return an answer whose status was expected.
+        """Send a request below the repository (or to a full address) and return an answer whose status was expected.
 
         ``limit`` bounds the answer (bytes). Raises RegistryRefusedError if the registry refuses, RegistryFailedError if
         it fails or cannot be reached.
         """
         base = self._base = self._base or self._find_base()
-        address = _resolved(f"{base}/v2/", path)
+        address = _resolved(f"{base}/v2/{self.reference.repository}/", path)
         if not address:
             raise self._broken(Reason.BAD_ANSWER, f"names {path[:200]!r}")
         for last in (False, True):
@@ -155,12 +156,12 @@ class RegistryTransport:
 
     def _find_base(self) -> str:
         """Choose the scheme: TLS, except that a registry on this machine may speak plain HTTP, as for Docker."""
-        base = f"https://{self._reference.host}"
+        base = f"https://{self.reference.host}"
         try:
-            if self._reference.loopback:
+            if self.reference.loopback:
                 self._fetch(requests.Request("HEAD", f"{base}/v2/"), tries=1)
         except RegistryFailedError as error:
-            return base if error.fault is Reason.BAD_CERTIFICATE else f"http://{self._reference.host}"
+            return base if error.fault is Reason.BAD_CERTIFICATE else f"http://{self.reference.host}"
         except RegistryRefusedError:
             pass
         return base
@@ -195,7 +196,7 @@ class RegistryTransport:
                 stream=True,
                 timeout=(CONNECT_S, SILENCE_S),
                 verify=self._authorities or True,
-                proxies={} if self._reference.loopback else get_environ_proxies(address),
+                proxies={} if self.reference.loopback else get_environ_proxies(address),
             )
             try:
                 content = b"" if request.method == "HEAD" else self._read(answer, limit)
@@ -223,10 +224,10 @@ class RegistryTransport:
         return bytes(content)
 
     def _broken(self, reason: Reason, text: str) -> RegistryRefusedError:
-        return RegistryRefusedError(reason, f"{self._reference.host} {text}")
+        return RegistryRefusedError(reason, f"{self.reference.host} {text}")
 
     def _failed(self, error: Exception) -> RegistryFailedError:
-        host, cause = self._reference.host, error.args[0] if error.args else error
+        host, cause = self.reference.host, error.args[0] if error.args else error
         last = getattr(cause, "reason", cause)  # the last error of several attempts
         if isinstance(error, requests.exceptions.SSLError):
             untrusted = "CERTIFICATE_VERIFY_FAILED" in str(last)
@@ -240,7 +241,7 @@ class RegistryTransport:
     def _log_in(self, answer: Response, scope: str, before: str | None) -> bool:
         """Log in as a 401 asks for; return False if that is impossible, or gives the refused ``before`` again."""
         challenge = answer.headers.get("WWW-Authenticate", "")
-        login = credentials.find(self._reference.host, self._environment)
+        login = credentials.find(self.reference.host, self._environment)
         if login and login.excuse:  # the image may be public: the helper's failure matters only after a refusal
             self._excuse, login = login.excuse, None
         kind = challenge.split(" ")[0].lower()
@@ -258,12 +259,12 @@ class RegistryTransport:
 
     def _token(self, challenge: Mapping[str, str], login: credentials.Login | None, scope: str) -> str:
         realm = challenge.get("realm") or ""
-        local = self._reference.loopback and realm.startswith("http://") and is_loopback(realm)
+        local = self.reference.loopback and realm.startswith("http://") and is_loopback(realm)
         if not realm.startswith("https://") and not local:
             raise self._broken(Reason.BAD_ANSWER, f"wants the login sent to {realm[:200]!r}, which is not TLS")
         query = {
             "service": challenge.get("service") or "",
-            "scope": challenge.get("scope") or f"repository:{self._reference.repository}:{scope}",
+            "scope": challenge.get("scope") or f"repository:{self.reference.repository}:{scope}",
         }
         if login and login.identity_token:
             form = {"grant_type": "refresh_token", "refresh_token": login.identity_token, "client_id": "envbuilder"}
@@ -282,9 +283,9 @@ class RegistryTransport:
         return token.token or token.access_token
 
     def _refused(self, method: str, path: str, answer: Response, scope: str) -> Exception:
-        host = self._reference.host
+        host = self.reference.host
         body = answer.content[:300].decode("utf-8", "replace").strip()
-        text = f"{host} answered {answer.status} to {method} {path}: {body}"
+        text = f"{self.reference.name} answered {answer.status} to {method} {path}: {body}"
         if answer.status in (_UNAUTHORIZED, _FORBIDDEN):
             right = ", with the right to push" if "push" in scope else ""
             excuse = f"; no login was sent, for {self._excuse}" if self._excuse else ""

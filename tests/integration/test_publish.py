@@ -81,12 +81,12 @@ def _publish_and_die(world: World, image: str, after: int) -> bool:
                 setattr(engine, name, killer.around(getattr(engine, name)))
             world = replace(world, engine=engine)
             tools = world.tools(killer.around(answering()))
-            send = tools.repository.transport.send
+            send = tools.repository.send
 
             def counted(method: str, path: str, **kwargs: Any) -> Any:
                 return (send if method in ("GET", "HEAD") else killer.around(send))(method, path, **kwargs)
 
-            tools.repository.transport.send = counted  # type: ignore[method-assign]
+            tools.repository.send = counted  # type: ignore[method-assign]
             Journal.note = killer.around(Journal.note)  # type: ignore[method-assign]
             killer.step()
             code = 0 if publish(world.publication(image), tools).published else 2

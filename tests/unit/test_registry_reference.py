@@ -329,7 +329,7 @@ def test_file_is_sent_from_its_beginning_and_stored_once(file) -> None:
 def test_file_is_sent_again_from_its_beginning_when_the_login_expires(tmp_path, file, monkeypatch) -> None:
     with modern_registry(user="name:secret") as (host, state):
         repository = Repository(parse(f"{host}/team/image"), login(tmp_path, host, "name:secret"))
-        send = repository.transport.send
+        send = repository.send
         put: list[str] = []
 
         def expiring(method: str, path: str, **given: Any) -> Any:
@@ -338,7 +338,7 @@ def test_file_is_sent_again_from_its_beginning_when_the_login_expires(tmp_path, 
                 state.tokens.clear()
             return send(method, path, **given)
 
-        monkeypatch.setattr(repository.transport, "send", expiring)
+        monkeypatch.setattr(repository, "send", expiring)
         repository.upload(NAME, file)
         assert len(put) == 1
         assert {query["scope"][0] for query in state.asked} == {"repository:team/image:pull,push"}
