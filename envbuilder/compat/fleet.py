@@ -219,7 +219,7 @@ def choose_for(wanted: Combination, host: FleetHost, catalog: Catalog, *, avx: b
             if isinstance(made, Environment) and _reason(found) is None:
                 return HostChoice(environment=made, findings=found, refused=tuple(refused))
             tried.append(found)
-        tried += _with_own_cuda(version, wanted, host, catalog) if avx is not False and _too_old(tried[0]) else ()
+        tried += _with_own_cuda(tried[0], version, wanted, host, catalog) if avx is not False else ()
         refused.append(_refused(version, next((one for one in tried if compatible(one) is not False), tried[0])))
     return HostChoice(refused=tuple(refused))
 
@@ -263,16 +263,13 @@ def _attempts(wanted: Combination, resolver: Resolver) -> Iterator[Combination]:
             yield msgspec.structs.replace(wanted, os=image.name, python=python)
 
 
-def _too_old(found: tuple[Finding, ...]) -> bool:
-    return {row.code for row in found if row.severity is Severity.ERROR} == {Code.DRIVER_TOO_OLD}
-
-
 def _with_own_cuda(
-    version: str, wanted: Combination, host: FleetHost, catalog: Catalog
+    found: tuple[Finding, ...], version: str, wanted: Combination, host: FleetHost, catalog: Catalog
 ) -> Iterator[tuple[Finding, ...]]:
-    """Yield the findings with the CUDA that a release was built with, which has packages for other drivers."""
+    """Yield the findings with a release's own CUDA if only the driver is too old: it may have a package for it."""
     row = catalog.release(version, wanted.package or "tensorflow")
-    if row is not None and row.cuda is not None:
+    errors = {one.code for one in found if one.severity is Severity.ERROR}
+    if row is not None and row.cuda is not None and errors == {Code.DRIVER_TOO_OLD}:
         yield on_host(row, wanted.cuda or row.cuda, wanted.cudnn or row.cudnn, host.driver, host.gpus, catalog)
 
 
