@@ -35,8 +35,8 @@ _HASH = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
 _UV_GLIBC = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)
 """The glibc minors that uv knows as ``manylinux_2_N`` platforms (uv's ``--python-platform``)."""
 
-_FIRST_WITHOUT_SDISTS = "2.6"
-"""TensorFlow before this line requires packages that exist as sdists only (termcolor 1.1.0, wrapt 1.12.1)."""
+_FIRST_WITHOUT_SDISTS = "2.7"
+"""TensorFlow before this line requires packages that exist as sdists only (termcolor 1.1.0, clang 5.0)."""
 
 _NEWEST_GLIBC = 45
 """The largest minor version of the GNU C library in a wheel's name; no such release exists yet."""
