@@ -388,25 +388,22 @@ _RUN = re.compile(r"(?m)^(?:# (?P<title>.+ MB|.+?)(?:[:;] .*|\.)?\n)?(?P<command
 
 def step_titles(dockerfile: str) -> dict[str, str | None]:
     """Return the names for people of a Dockerfile's RUN instructions; None if there is no comment above one."""
-    return {_instruction(found["command"]): found["title"] for found in _RUN.finditer(dockerfile)}
+    return {_plain(found["command"]): found["title"] for found in _RUN.finditer(dockerfile)}
 
 
 def step_line(step: str, dockerfile: str) -> int:
     """Return the line of a Dockerfile at which a builder's step begins; 1 if it is none of the RUN instructions."""
-    begins = (one.start("command") for one in _RUN.finditer(dockerfile) if _instruction(one["command"]) == _named(step))
+    begins = (one.start("command") for one in _RUN.finditer(dockerfile) if _plain(one["command"]) == _plain(step))
     return dockerfile.count("\n", 0, next(begins, 0)) + 1
 
 
-def _instruction(command: str) -> str:
-    return " ".join(command.replace("\\\n", "").split())
-
-
-def _named(step: str) -> str:
-    return " ".join(re.sub(r"^\[[^]]*\] ", "", step).split())
+def _plain(instruction: str) -> str:
+    """Return an instruction on one line, without a builder's number before it."""
+    return " ".join(re.sub(r"^\[[^]]*\] |\\\n", "", instruction).split())
 
 
 def step_title(step: str, titles: Mapping[str, str | None]) -> str:
     """Return the name of a builder's step for people: ``[stage-2 3/7] RUN --mount=…`` is ``cuDNN 9.3.0, 710 MB``."""
-    name = _named(step)
+    name = _plain(step)
     script = re.search(r"/run/tools/(\S+)", re.sub(r"--mount=\S+", "", name))
     return titles.get(name) or (script[1] if script else name)

@@ -6,8 +6,6 @@ PR_SET_PDEATHSIG this reaches its children, does not depend on the starter's thr
 It imports little of the standard library, because it starts with every program.
 """
 
-from __future__ import annotations
-
 import _thread
 import os
 import signal
