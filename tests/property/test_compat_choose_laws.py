@@ -1,7 +1,5 @@
 """`choose`, `check`, `plan` and `doctor` give one answer about a release on a host, and name one environment."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

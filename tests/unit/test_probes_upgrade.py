@@ -1,7 +1,5 @@
 """The upgrade probes, with a small package, small formats of models or a timed module in place of TensorFlow."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """Causes of a report's complaint, known defects of published images, and what is asked for where a report is silent."""
 
-from __future__ import annotations
-
 import re
 from datetime import date
 

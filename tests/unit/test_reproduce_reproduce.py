@@ -1,7 +1,5 @@
 """Reproducing without an engine: the prediction, the recipe, the comparison, the way out, the reply."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -140,9 +140,7 @@ def test_quiet_prints_errors_only(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown_by("quiet", capsys) == "env: first\nsecond\n"
 
 
-def test_github_gets_a_group_and_an_annotation(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_github_gets_group_and_annotation(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     lines = shown_by("auto", capsys).splitlines()
     group = lines[lines.index("::group::FAILED env") : lines.index("::endgroup::")]

@@ -1,7 +1,5 @@
 """Differences between two images: packages, interfaces, outcomes, numerics, hosts, layers."""
 
-from __future__ import annotations
-
 import base64
 import re
 import zlib

@@ -1,7 +1,5 @@
 """The policy: how figures become clauses, clauses a decision, and what would decide an undecided one."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from pathlib import Path
@@ -30,21 +28,12 @@ from envbuilder.upgrade.document import (
     TestCounts,
     WarningLines,
 )
-from envbuilder.upgrade.policy import (
-    COMPUTED,
-    MOST,
-    ClauseName,
-    ClauseRule,
-    Policy,
-    decide,
-    judge,
-    needed,
-)
+from envbuilder.upgrade.policy import COMPUTED, MOST, ClauseName, ClauseRule, Policy, decide, judge, needed
 from envbuilder.upgrade.statistics import Interval, Samples, Settings
 from envbuilder.upgrade.text import SPEED_CHANGED, speed, wording
 
 
-def test_the_shipped_policy_names_every_quantity_once() -> None:
+def test_shipped_policy_names_every_quantity_once() -> None:
     clauses = wording().clauses
     assert sorted(rule.clause for rule in POLICY.clauses) == sorted(get_args(ClauseName)) == sorted(clauses)
     assert {name for name, text in clauses.items() if not text.rows} == set(COMPUTED)

@@ -1,7 +1,5 @@
 """Claims of an image about itself, compared with its files and this host's records."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -70,8 +68,7 @@ def test_facts_of_a_foreign_image_come_from_its_files(
 
 
 @pytest.mark.parametrize(
-    ("flavor", "note", "found"),
-    [("gpu", "False", 1), ("gpu", "True", 0), ("cpu", "False", 0), ("gpu", "", 0)],
+    ("flavor", "note", "found"), [("gpu", "False", 1), ("gpu", "True", 0), ("cpu", "False", 0), ("gpu", "", 0)]
 )
 def test_cpu_build_in_a_gpu_environment_is_not_a_gpu_build(flavor: str, note: str, found: int) -> None:
     text = f"build_info = {{'is_cuda_build': {note}}}" if note else ""
@@ -159,7 +156,7 @@ def test_flavor_that_differs_from_the_id_is_reported() -> None:
     assert {"flavor", "environment.json flavor"} & said == {"flavor"}
 
 
-def test_a_devel_image_names_no_list_of_removed_files() -> None:
+def test_devel_image_names_no_list_of_removed_files() -> None:
     labels = {removed_files.LABEL: lockfile.digest(LIST)}
     there = image_of({"opt/envbuilder/environment.json": msgspec.json.encode(DOCUMENT), LIST_AT: LIST.encode()})
     said = [one.subject for one in claims(context_of(there, labels=labels, facts={"form": "devel"})).findings]
@@ -195,13 +192,6 @@ def test_list_named_by_the_labels_is_the_host_s(workspace: Workspace) -> None:
     assert removed(workspace) == LIST
 
 
-@pytest.mark.parametrize(
-    "labels",
-    [
-        {"listed": ""},
-        {"environment": ""},
-        {"environment": f"../images/{ID}"},
-    ],
-)
+@pytest.mark.parametrize("labels", [{"listed": ""}, {"environment": ""}, {"environment": f"../images/{ID}"}])
 def test_list_with_another_digest_or_name_is_ignored(labels: dict[str, str], workspace: Workspace) -> None:
     assert not removed(workspace, **labels)
