@@ -95,7 +95,6 @@ def test_exported_jobs_reach_passed_on_every_host_class_after_a_node_was_lost(
     cluster.ask("scontrol", "update", "nodename=n2", "state=down", "reason=lost")
     (world.folder / "hold-n2").unlink()
     cluster.start_node("n2")
-    cluster.ask("scontrol", "update", "nodename=n2", "state=resume")
     wait(cluster, jobs)
     code, found = state(world)
     assert (code, set(found.values()), len(found)) == (0, {"passed"}, 6)
