@@ -79,7 +79,6 @@ class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check(question: Question, catalog: Catalog) -> CheckDocument:
-    """Evaluate one combination, without a search for the nearest that works."""
     bound = bind(question, catalog)
     ruled = evaluate(bound.candidate, catalog) if bound.candidate is not None else ()
     if bound.opaque:

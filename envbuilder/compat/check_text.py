@@ -63,7 +63,6 @@ CONDITIONAL = "conditional: it will use the GPU on one condition"
 
 
 def _environment(answer: EnvironmentAnswer) -> str:
-    """Describe the environment in one line; a star marks chosen fields."""
     fields = (
         ("tensorflow", answer.package, answer.tensorflow),
         ("python", "Python", answer.python),

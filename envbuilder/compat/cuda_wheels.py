@@ -83,7 +83,6 @@ def _donors(release: TensorflowRelease, cuda: str | None, catalog: Catalog) -> I
 
 
 def _runtime(release: TensorflowRelease, built: str) -> str:
-    """Return the CUDA of a release's own set: the version of its runtime, or that of the build."""
     runtime = next((parse(text) for text in release.cuda_wheels if "cuda-runtime" in text), None)
     return runtime.bounds[0][1] if runtime is not None and runtime.bounds else built
 

@@ -30,7 +30,6 @@ def name_of(release: TensorflowRelease) -> str:
 
 
 def listed(items: Sequence[str], joint: str = "and") -> str:
-    """Join words as in a sentence: ``a, b and c``."""
     return f" {joint} ".join(filter(None, (", ".join(items[:-1]), *items[-1:])))
 
 

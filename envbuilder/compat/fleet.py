@@ -15,7 +15,7 @@ from envbuilder.compat.check import EnvironmentAnswer, findings_of
 from envbuilder.compat.findings import finding
 from envbuilder.compat.question import Question
 from envbuilder.compat.resolve import Resolver, on_host
-from envbuilder.environment import WHOLE, Combination, Environment, Rejection
+from envbuilder.environment import WHOLE, Combination, Environment, Flavor, Rejection
 from envbuilder.finding import Code, Finding, Severity, compatible, obstacle
 from envbuilder.matrix import Arch, DriverText, GpuText, Targets
 
@@ -70,17 +70,11 @@ def host_groups(hosts: tuple[FleetHost, ...]) -> dict[HostGroup, FleetHost]:
     alike: dict[tuple[str | None, tuple[str, ...], Arch | None], list[FleetHost]] = {}
     for host in hosts:
         alike.setdefault((host.driver, tuple(dict.fromkeys(host.gpus)), host.arch), []).append(host)
-    return {
-        HostGroup(
-            host=same[0].name,
-            driver=driver,
-            gpus=gpus,
-            arch=arch,
-            hosts=tuple(one.name for one in same),
-            count=sum(one.count for one in same),
-        ): same[0]
-        for (driver, gpus, arch), same in alike.items()
-    }
+    groups = {}
+    for (driver, gpus, arch), same in alike.items():
+        names, count = tuple(one.name for one in same), sum(one.count for one in same)
+        groups[HostGroup(host=names[0], driver=driver, gpus=gpus, arch=arch, hosts=names, count=count)] = same[0]
+    return groups
 
 
 def is_of_class(gpu: str, driver: str, seen: str | None, names: Iterable[str], catalog: Catalog) -> bool:
@@ -235,13 +229,9 @@ def environment_for(
     fields = ("python", "os", *(("package",) if asked.package else ()))
     given = {name: getattr(works, name) for name in (*fields, "cuda", "cudnn") if name not in works.chosen}
     given["cuda"] = versions.minor(given["cuda"]) if given.get("cuda") else None
-    wanted = Combination(
-        tensorflow=works.tensorflow,
-        flavor="gpu" if asked.gpu else "cpu",
-        variant="runtime",
-        packages=tuple(text for text in works.packages if text in asked.packages),
-        **given,
-    )
+    given["packages"] = tuple(text for text in works.packages if text in asked.packages)
+    flavor: Flavor = "gpu" if asked.gpu else "cpu"
+    wanted = Combination(tensorflow=works.tensorflow, flavor=flavor, variant="runtime", **given)
     host = FleetHost(name="host", driver=works.driver, gpus=asked.gpus, arch=cast("Arch", works.arch))
     found = choose_for(wanted, host, catalog)
     if [row.code for row in found.refused] == [Code.PYTHON_UNSUPPORTED]:

@@ -19,7 +19,7 @@ from envbuilder.compat.check_text import change_text, new_text
 from envbuilder.compat.fleet import FleetHost, choose_for, environment_for
 from envbuilder.compat.install import matrix_text, pip_install
 from envbuilder.compat.nearest import Installable, Near, nearest, nearest_with_driver
-from envbuilder.compat.question import Question
+from envbuilder.compat.question import Install, Question
 from envbuilder.compat.unknown import FIRST_WITHOUT_WINDOWS_GPU
 from envbuilder.environment import Change, Combination, Environment
 from envbuilder.finding import Code
@@ -152,17 +152,10 @@ def choose_here(case: Case, specs: tuple[str, ...] = ("",), span: str = "", *, n
         if made is None or built is None:
             continue
         libraries = built if native else made
-        near = Question(
-            tensorflow=made.tensorflow,
-            package=made.package,
-            python=made.python,
-            cuda=libraries.cuda,
-            cudnn=libraries.cudnn,
-            driver=host.driver,
-            gpus=gpus,
-            install="system" if native else None,
-            compat=False,
-        )
+        install: Install | None = "system" if native else None
+        fields = {name: getattr(made, name) for name in ("tensorflow", "package", "python")}
+        fields |= {"cuda": libraries.cuda, "cudnn": libraries.cudnn}
+        near = Question(**fields, driver=host.driver, gpus=gpus, install=install, compat=False)
         answer = check(near, catalog)
         if answer.compatible is True and not {row.code for row in answer.findings} & codes_without_kernels():
             break
@@ -330,11 +323,8 @@ def _worked(search: _Search) -> _Way | None:
 
     If the cause is unknown, nothing else may change.
     """
-    rows = {
-        search.catalog.version(release_of(row.value)): row
-        for row in search.case.reported.works
-        if row.field == "tensorflow"
-    }
+    stated = (row for row in search.case.reported.works if row.field == "tensorflow")
+    rows = {search.catalog.version(release_of(row.value)): row for row in stated}
     version, row = next(iter(rows.items())) if len(rows) == 1 else (None, None)
     if version is None or row is None or versions.is_prefix(search.question.tensorflow, version):
         return None

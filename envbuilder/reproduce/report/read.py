@@ -54,14 +54,11 @@ TAG = "tag of a wheel"
 def table() -> tuple[Recogniser, ...]:
     """Read the rows, with the words of `skipped` in place of its names."""
     file = packaged_yaml("reproduce/report/recognisers.yaml", _File)
-    return tuple(
-        msgspec.structs.replace(
-            row,
-            pattern=expression(row.pattern),
-            unless=tuple(word for name in row.unless for word in file.skipped.get(name, (name,))),
-        )
-        for row in file.rows
-    )
+    rows = []
+    for row in file.rows:
+        words = tuple(word for name in row.unless for word in file.skipped.get(name, (name,)))
+        rows.append(msgspec.structs.replace(row, pattern=expression(row.pattern), unless=words))
+    return tuple(rows)
 
 
 _MOST_EVIDENCE = 1_000
@@ -89,12 +86,10 @@ def read(text: str, transcript: Transcript | None = None) -> Reported:
     others = other_setup_lines(transcript)
     said = (row for row in _statements(transcript, text) if fits(row.field, row.value))
     title, now = title_line(transcript), present(transcript)
-    rows = [
-        msgspec.structs.replace(
-            row, works=(row.works or row.line in others) and row.line not in now, title=row.line == title
-        )
-        for row in said
-    ]
+    rows = []
+    for row in said:
+        elsewhere = (row.works or row.line in others) and row.line not in now
+        rows.append(msgspec.structs.replace(row, works=elsewhere, title=row.line == title))
     works = tuple(row for row in rows if row.works)[:_MOST_WORKING]
     statements = without_former(trimmed(row for row in rows if not row.works), works)
     chosen, contradictions = scalars(statements)
@@ -109,20 +104,10 @@ def read(text: str, transcript: Transcript | None = None) -> Reported:
     capabilities = tuple(dict.fromkeys(row.value for row in statements if row.field == "compute_capabilities"))
     used = [row for row in statements if row.field != "gpus"] + list(gpu_evidence)
     evidence = tuple(sorted(used, key=lambda row: (row.line, row.field)))[:_MOST_EVIDENCE]
-    return decoding.converted(
-        {
-            **values,
-            **groups,
-            "gpus": names,
-            "compute_capabilities": capabilities,
-            "evidence": evidence,
-            "contradictions": contradictions + gpu_contradictions,
-            "pauses": pauses(transcript),
-            "works": works,
-            "complaints": complaints(transcript),
-        },
-        Reported,
-    )
+    lists = {"gpus": names, "compute_capabilities": capabilities, "evidence": evidence, "works": works}
+    said_of = {"pauses": pauses(transcript), "complaints": complaints(transcript)}
+    against = contradictions + gpu_contradictions
+    return decoding.converted({**values, **groups, **lists, **said_of, "contradictions": against}, Reported)
 
 
 def _statements(transcript: Transcript, text: str) -> Iterator[ReportStatement]:
