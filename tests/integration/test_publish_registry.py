@@ -46,7 +46,7 @@ def test_manifest_keeps_its_bytes_and_digest(repository) -> None:
     assert stored.media_type == DOCKER_MANIFEST
 
 
-def test_what_is_not_there_is_none(repository) -> None:
+def test_missing_content_is_none(repository) -> None:
     assert repository.manifest("absent") is None
     assert repository.manifest(digest_of(b"absent")) is None
     assert Repository(parse(f"{repository.reference.host}/nobody/nothing"), {}).manifest("x") is None

@@ -48,7 +48,7 @@ def test_wrong_half_is_named(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "hello", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"])
-def test_what_is_no_key_is_refused(tmp_path, text) -> None:
+def test_file_that_is_not_a_key_is_refused(tmp_path, text) -> None:
     (tmp_path / "file").write_text(text)
     for load in (load_private, load_public_keys):
         with pytest.raises(EnvbuilderError):

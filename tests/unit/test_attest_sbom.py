@@ -72,7 +72,7 @@ def test_packages_of_every_kind_are_found() -> None:
     )
 
 
-def test_what_a_later_layer_deletes_or_replaces_is_gone() -> None:
+def test_package_that_a_later_layer_deletes_or_replaces_is_absent() -> None:
     newer = NUMPY.replace("2.1.3", "2.2.0")
     upgraded = {f"{SITE}/.wh.numpy-2.1.3.dist-info": b"", f"{SITE}/numpy-2.2.0.dist-info/METADATA": newer}
     emptied = {f"{SITE}/.wh..wh..opq": b"", f"{SITE}/nvidia_cublas_cu12-12.5.3.2.dist-info/METADATA": CUBLAS}
@@ -107,7 +107,7 @@ def test_components_say_what_they_are() -> None:
     assert parts["numpy"]["licenses"] == [{"expression": "BSD-3-Clause"}]
 
 
-def test_what_an_image_leaves_out_is_said_with_reason_and_size() -> None:
+def test_removed_files_are_listed_with_reason_and_size() -> None:
     row = Removed(reason="tests", path="numpy/tests/", files=3, size=700, digest="d")
     cut = Removed(reason="symbols", path="numpy/a.so", files=1, size=900, digest="a", left=300, becomes="b")
     part = next(one for one in document()["components"] if one["name"] == "numpy")
@@ -179,7 +179,7 @@ def test_package_urls_are_what_others_write() -> None:
     assert len(known) >= 5
 
 
-def test_what_a_package_needs_is_an_edge_to_what_is_here() -> None:
+def test_requirement_of_a_package_is_an_edge_to_a_present_one() -> None:
     status = (
         "Package: app\nVersion: 1\nArchitecture: amd64\nPre-Depends: libc6 (>= 2.3), absent\n"
         "Depends: nothing | libcudnn9-cuda-12:any (= 9)\n\n"

@@ -162,7 +162,7 @@ def test_failure_below_the_gpu_revokes_all(level: str, where: str) -> None:
     assert states(passed("H100/535"), newer, bad) == ["passed", "passed"], "a newer PASSED makes up for it"
 
 
-def test_what_was_simulated_is_as_nothing() -> None:
+def test_simulated_verdict_counts_as_none() -> None:
     simulated = passed("A100/550", simulated=True)
     assert states(passed("H100/535"), simulated) == ["passed", "missing"]
     assert states(simulated, demand=Requirement(level="none")) == ["missing", "missing"]

@@ -54,7 +54,7 @@ def test_disagreement_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None
     assert {one["field"] for one in document["comparisons"] if one["outcome"] == "disagrees"} >= {"cuda", "cudnn"}
 
 
-def test_what_cannot_be_answered(capsys: pytest.CaptureFixture[str]) -> None:
+def test_question_without_an_answer_has_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     """A version without a row is a usage error, one without a wheel no claim, one without GPU code neither.
 
     Nor is there one where no release of all could be read.

@@ -116,7 +116,7 @@ UNTOLD = Result(last_good="2.18.1", first_bad="2.20.0", between=("2.19.1",))
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, msgspec.Struct) else str(int(value)),
 )
-def test_what_a_document_says_is_its_code(document: exit_codes.Document, code: int) -> None:
+def test_exit_code_follows_from_the_document(document: exit_codes.Document, code: int) -> None:
     assert exit_codes.of(document) == code
 
 

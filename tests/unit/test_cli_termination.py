@@ -68,7 +68,7 @@ cli.main([])
 """
 
 
-def test_what_nohup_ignores_stays_ignored() -> None:
+def test_signal_that_nohup_ignores_stays_ignored() -> None:
     """A closed terminal means nothing to a command under nohup; a request to terminate goes on ending it."""
     code = SLEEPER.format(cleanup=0)
     line = ["nohup", sys.executable, "-c", code]
@@ -110,7 +110,7 @@ def test_every_trouble_of_the_machine_has_a_next_step(number: int) -> None:
     assert users.hint
 
 
-def test_what_an_interruption_was_made_into_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_interruption_within_a_class_is_an_interruption(capsys: pytest.CaptureFixture[str]) -> None:
     """An interruption while a class is being made is Python's RuntimeError, and no bug: it ends with 130."""
 
     class Field:

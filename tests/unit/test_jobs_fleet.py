@@ -154,7 +154,7 @@ def test_failure_below_the_gpu_leaves_nothing_to_run_anywhere(team: Team) -> Non
     assert states(team.status())["H100/535"] == ("failed", False, True)
 
 
-def test_what_came_to_no_answer_is_run_again_only_where_that_is_asked(team: Team) -> None:
+def test_inconclusive_validation_is_run_again_on_request_only(team: Team) -> None:
     """INCONCLUSIVE stands as such; --again makes it left."""
     team.world.answer(team.gpu.id, inconclusive_verdict())
     team.run()
@@ -251,7 +251,9 @@ def broken_engine() -> None:
         ("refused", ("now",), "", ""),
     ],
 )
-def test_what_is_left(state_: str, suites: tuple[str, ...], asked: str, expected: str) -> None:
+def test_pending_validation_follows_from_state_and_suite(
+    state_: str, suites: tuple[str, ...], asked: str, expected: str
+) -> None:
     """No state is run twice under one suite but what is stale, and no FAILED is ever retried under its own."""
     standing = HostClassState(kind="x", gpu="x", driver="1", state=state_, suites=suites)  # type: ignore[arg-type]
     assert is_pending(standing, "now", again=asked == "again") == (expected == "left")

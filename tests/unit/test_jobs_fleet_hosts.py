@@ -62,7 +62,7 @@ def test_nodes_of_kubernetes_are_kinds_with_selectors(tmp_path: Path) -> None:
         ({}, "unknown"),
     ],
 )
-def test_what_nobody_told_is_left_out_aloud(labels: dict[str, str], why: str) -> None:
+def test_node_without_a_label_is_left_out_by_name(labels: dict[str, str], why: str) -> None:
     """A GPU without its driver is no CPU host: the node is named with what is missing, never guessed."""
     found = of_kubernetes(nodes(odd=labels))
     assert found.fleet == ()

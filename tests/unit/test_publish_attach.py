@@ -178,7 +178,9 @@ def test_digest_that_may_be_several_images_is_not_judged(world: World) -> None:
         ("--attach", "--key", "k"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+def test_options_that_do_not_fit_together_are_refused(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
     assert ran(capsys, "validate", *words)[0] == 2
 
 

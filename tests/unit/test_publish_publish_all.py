@@ -256,7 +256,7 @@ def test_provenance_has_the_shape_that_is_published(session: PublishSession, eng
     assert json.loads(bytes(of_image))["runDetails"]["byproducts"][0]["digest"]["sha256"] == digest("known")[7:]
 
 
-def test_what_was_never_built_is_said(session: PublishSession) -> None:
+def test_environment_that_was_never_built_is_named(session: PublishSession) -> None:
     choice = choose("quickstart", (), Workspace(ROOT), load())
     (row,) = plan_all(choice, PublishOptions(to=parse("127.0.0.1:1/team/image")), session).rows
     assert "envbuilder build" in row.error
@@ -394,7 +394,7 @@ def a_day_later(_: Publisher) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("happens", [damaged, a_day_later])
-def test_what_cannot_be_trusted_is_asked_again(
+def test_untrusted_evidence_is_asked_for_again(
     publisher: Publisher, happens: Callable[[Publisher], dict[str, Any]]
 ) -> None:
     publisher.publish(**happens(publisher))
@@ -427,7 +427,7 @@ def test_verdict_that_is_simulated_or_about_another_image_publishes_nothing(
     assert set(world.client().tags() or ()) == {f"staging-{ENVIRONMENT}"}
 
 
-def test_what_is_signed_is_what_was_judged(world: World) -> None:
+def test_signed_verdict_is_the_evaluated_one(world: World) -> None:
     row = publish(world.publication("scratch:1"), world.tools(answering(suite=digest("b"))))
     sealed = (
         document(world.client(), name, frozenset({ENVELOPE}))[1]

@@ -116,7 +116,7 @@ def test_environment_that_is_made_again_in_its_place_is_the_same() -> None:
     assert found(derived({"opt/venv/pyvenv.cfg": opened}), "files") == [Code.FILES_DIFFER]
 
 
-def test_what_a_record_proves_is_not_compared_again() -> None:
+def test_files_that_a_record_proves_are_not_compared_again() -> None:
     changed = {f"{SITE}/numpy/core.so": b"other code"}
     subject = context_of(image_of({**OWN, **changed}, {"srv/app.py": b""}), lock=LOCK)
     assert found(replace(subject, own_layers=1), "files") == [Code.FILES_DIFFER]

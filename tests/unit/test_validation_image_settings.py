@@ -328,7 +328,7 @@ def test_unreadable_notes_of_an_installer_do_not_matter() -> None:
         ({}, {}, "PROBE_CRASHED", ""),
     ],
 )
-def test_what_a_probe_shows_is_said_to_follow_from_the_setting_or_mode_that_causes_it(
+def test_result_of_a_probe_follows_from_the_setting_or_mode_that_causes_it(
     layer: Layer, image: dict[str, Any], code: str, cause: str
 ) -> None:
     there = image_of({**PASSWD, **folder(SITE), **layer})

@@ -215,7 +215,7 @@ def digests(content: bytes) -> tuple[Layer, Layer]:
         ({f"{SITE}/tensorflow-plugins/more.so": ELF}, "tensorflow-plugins/more.so", False),
     ],
 )
-def test_what_a_foreign_tensorflow_loads_and_nothing_describes_leaves_it_undecided(
+def test_file_that_a_foreign_tensorflow_loads_and_no_record_lists_leaves_it_undecided(
     layer: Layer, named: str, *, error: bool, tmp_path: Path
 ) -> None:
     folders = {path: LayerFile(path, "folder") for path in (SITE, f"{SITE}/tensorflow")}

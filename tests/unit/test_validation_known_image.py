@@ -215,9 +215,7 @@ def test_layers_of_a_record_are_found_below_additions_and_on_another_base(layers
     assert not known_image.place(None, image)
 
 
-def test_what_is_built_on_a_known_image_is_an_addition_on_a_host_that_did_not_build_it(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_layer_on_a_known_image_is_an_addition_on_another_host(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(validate_module, "read_image", lambda *_: read(*FILES, {"srv/app.py": b"x"}))
     image = replace(OURS, layers=(*OURS.layers, Layer(digest("more"), 1)))

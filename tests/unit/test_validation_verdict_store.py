@@ -130,7 +130,7 @@ def left(effect: Finding, cause: Finding, *files: str) -> list[Code]:
         (error(Code.DRIVER_TOO_OLD), error(Code.STUB_LIBCUDA)),
     ],
 )
-def test_what_follows_is_a_warning_that_names_its_cause(effect: Finding, cause: Finding) -> None:
+def test_consequence_is_a_warning_that_names_its_cause(effect: Finding, cause: Finding) -> None:
     (told,) = mark_consequences([failed_result(effect)], Causes((cause,), frozenset({"libssl.so.3"})))
     assert told.outcome == "failed"
     assert [one.severity for one in told.findings] == [Severity.WARNING]
@@ -147,7 +147,7 @@ def test_what_follows_is_a_warning_that_names_its_cause(effect: Finding, cause: 
         (error(Code.PROBE_CRASHED), error(Code.SECRET_IN_IMAGE)),
     ],
 )
-def test_what_is_a_defect_of_its_own_stays_one(effect: Finding, cause: Finding) -> None:
+def test_independent_defect_stays_one(effect: Finding, cause: Finding) -> None:
     assert left(effect, cause, "libssl.so.3") == [effect.code]
 
 
