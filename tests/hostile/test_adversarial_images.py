@@ -20,7 +20,6 @@ from envbuilder.finding import Severity
 from envbuilder.pypi.client import open_index
 from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.validation import suite_plan, suite_session
-from envbuilder.validation import validate as validating
 from envbuilder.validation.checks import Check
 from envbuilder.validation.image_files import read_layers
 from envbuilder.validation.suite_plan import Facts
@@ -161,7 +160,6 @@ def limits(monkeypatch: pytest.MonkeyPatch, image: Image) -> None:
     if limit_s:
         monkeypatch.setattr(suite_plan, "plan", planned)
         monkeypatch.setattr(suite_session, "SILENCE_S", limit_s)
-        monkeypatch.setattr(validating, "START_LIMIT_S", limit_s)
 
 
 def codes(verdict: Verdict, severity: Severity) -> set[str]:
