@@ -62,6 +62,14 @@ def address(notebook: str) -> Iterator[str]:
         docker("rm", "-f", "-v", name)
 
 
+def test_any_user_id_runs_the_runtime_variant() -> None:
+    image = built("quickstart", "flavor=cpu").record
+    assert image.reference.endswith("-runtime")
+    code = f"import pathlib; (pathlib.Path.home() / 'a').touch(); {CODE}"
+    found = docker("run", "--rm", "--user", "1234567:0", image.image, "python", "-c", code)
+    assert found.endswith("computed 24.0")
+
+
 def wait(page: Browser, expression: str) -> str:
     ends = time.monotonic() + MOST_S
     while not (found := page.js(expression)):
