@@ -92,8 +92,9 @@ def _show(asked: Literal["plan", "status"], form: str, values: dict[str, Any]) -
 @common.gpus_option
 @click.option(
     "--dask",
-    metavar="ADDRESS",
-    help="Run on the workers of a Dask scheduler (`envbuilder fleet worker ADDRESS`), not on this host.",
+    metavar="local|ADDRESS",
+    callback=lambda _, __, value: None if value == "local" else value,
+    help="Run on this host (local, the default), or on the workers of a Dask scheduler (`envbuilder fleet worker`).",
 )
 @click.option("--build", is_flag=True, help="First build and publish the images that the registry lacks.")
 @click.option(
@@ -153,6 +154,10 @@ def worker(address: str, name: str, *, insecure: bool) -> None:
     help="Kubernetes: the secret with the signing key, as envbuilder.key.",
 )
 @click.option("--pull-secret", default="", help="Kubernetes: the secret with the registry's login.")
+@click.option(
+    "--gpu-claim", default="", metavar="TEMPLATE", help="Kubernetes: a ResourceClaimTemplate instead of nvidia.com/gpu."
+)
+@click.option("--namespace", default="", help="Kubernetes: the namespace of the Jobs.")
 @click.option(
     "-o",
     "--output",

@@ -26,8 +26,13 @@ FLEET = (
     FleetHost(name="ampere", driver="550.54.15", gpus=("A100",), constraint="a100&driver-550.54.15", labels=LABELS),
 )
 KEY = "a 'public' key\n$(touch injected)\n\"…\": {a: b}\n"
-BARE = {"runner": "", "pull_secret": "", "key_secret": "key"}
-CLUSTER = {**BARE, "runner": "registry.example.org/ml/envbuilder@" + digest("runner"), "pull_secret": "registry-login"}
+BARE = {**dict.fromkeys(("runner", "pull_secret", "gpu_claim", "namespace"), ""), "key_secret": "key"}
+CLUSTER = {
+    **BARE,
+    "runner": "registry.example.org/ml/envbuilder@" + digest("runner"),
+    "pull_secret": "registry-login",
+    "namespace": "ml",
+}
 VERSIONS = ("1.35", "1.36", "1.37")
 """The three newest versions with published schemas."""
 
@@ -116,7 +121,11 @@ def test_slurm_task_without_a_key_or_beyond_the_array_runs_nothing(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("cluster", [CLUSTER, {**BARE, "runner": "runner"}], ids=["all", "least"])
+@pytest.mark.parametrize(
+    "cluster",
+    [CLUSTER, {**BARE, "runner": "runner"}, {**BARE, "runner": "runner", "gpu_claim": "one-gpu"}],
+    ids=["all", "least", "claim"],
+)
 def test_every_manifest_is_valid_by_the_published_schemas(version: str, cluster: dict[str, str]) -> None:
     for documents in kubernetes(cluster).values():
         for document in documents:
@@ -151,13 +160,26 @@ def test_kubernetes_job_runs_on_nodes_of_its_host_class() -> None:
     gpu, cpu = pod("A100-550.54.15.yaml"), pod("any-host.yaml")
     assert gpu["nodeSelector"] == {"kubernetes.io/arch": "amd64", **LABELS}
     assert gpu["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
-    assert gpu["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == 1
-    assert "nvidia.com/gpu" not in cpu["containers"][0]["resources"]["limits"]
     assert cpu["nodeSelector"] == {"kubernetes.io/arch": "amd64"}
     assert "tolerations" not in cpu
     (term,) = gpu["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     template = kubernetes()["any-host.yaml"][-1]["spec"]["template"]
     assert term["labelSelector"]["matchLabels"] == template["metadata"]["labels"], "one validation on a node"
+
+
+@pytest.mark.parametrize(
+    ("name", "claim", "limit", "claims"),
+    [
+        ("A100-550.54.15.yaml", "", True, None),
+        ("A100-550.54.15.yaml", "one-gpu", False, [{"name": "gpu"}]),
+        ("any-host.yaml", "one-gpu", False, None),
+    ],
+)
+def test_gpu_is_requested_once(name: str, claim: str, limit: bool, claims: object) -> None:  # noqa: FBT001
+    spec = pod(name, {**BARE, "gpu_claim": claim})
+    resources = spec["containers"][0]["resources"]
+    found = ("nvidia.com/gpu" in resources["limits"], resources.get("claims"), "resourceClaims" in spec)
+    assert found == (limit, claims, claims is not None)
 
 
 def test_pod_has_no_more_rights_than_the_engine_needs_and_an_answer_ends_its_index() -> None:

@@ -30,8 +30,9 @@ _ANSWERS = (1, 2, 3, 4, 6, 8, 70)
 
 
 Cluster = Mapping[str, Any]
-"""A Kubernetes cluster: names of the image ``runner``, ``key_secret`` (the signing key as ``envbuilder.key``) and
-``pull_secret`` (the registry's login; '' for none)."""
+"""A Kubernetes cluster: names of the image ``runner``, ``namespace``, ``key_secret`` (the signing key as
+``envbuilder.key``), ``pull_secret`` (the registry's login), and ``gpu_claim``, a ResourceClaimTemplate in place of the
+resource `nvidia.com/gpu`; '' for none."""
 
 
 def export_jobs(scheduler: str, jobs: Iterable[Job], matrix: str, cluster: Cluster, folder: Path) -> Iterator[Path]:
