@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Mode = Literal["auto", "live", "plain", "json", "quiet"]
-_REPEAT_S = 29.0
+_REPEAT_S = 20.0
 """Without a terminal, a running task is printed again after this many seconds."""
 _REFRESH_S = 0.25
 _STORED = 2_000

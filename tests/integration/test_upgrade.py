@@ -59,7 +59,7 @@ def answer(folder: Path) -> Iterator[Any]:
     It has three rounds, since durations are not what this is about.
     """
     (written,) = re.findall(r"`envbuilder (upgrade [0-9][^`\n]*)", (ROOT / "README.md").read_text())
-    assert written.startswith("upgrade 2.15.1 2.16.2 --suite our_tests/ ")
+    assert written.startswith("upgrade 2.15.1 2.16.2 --suite our_tests/")
     words = (*shlex.split(written), "--rounds", "3", "--format", "json")
     cache = str(folder / "cache")
     code, out, err = ended(start(folder, *words, program=(bare_machine.__file__,), XDG_CACHE_HOME=cache))
