@@ -52,8 +52,12 @@ def build(engine: DockerEngine, folder: Path, line: str, report: Callable[[Step]
 
 def docker(*words: str) -> Happens:
     def happens(own: OwnEngine) -> None:
-        listed = subprocess.run(["docker", "-H", own.host, "ps", "-q"], capture_output=True, check=True, text=True)
-        subprocess.run(["docker", "-H", own.host, *words, *listed.stdout.split()], capture_output=True, check=True)
+        until, listed = time.monotonic() + 60, ""
+        while not listed and time.monotonic() < until:  # a busy machine starts it late
+            time.sleep(0.1)
+            asked = ["docker", "-H", own.host, "ps", "-q"]
+            listed = subprocess.run(asked, capture_output=True, check=True, text=True).stdout
+        subprocess.run(["docker", "-H", own.host, *words, *listed.split()], capture_output=True, check=True)
 
     return happens
 
