@@ -274,9 +274,10 @@ class DockerEngine:
             answer = self._api.prune_images({"dangling": True, "label": label})  # type: ignore[no-untyped-call]
             return decoding.converted(answer, _Freed).space_reclaimed or 0
 
-    def trim_cache(self, keep: int) -> int:
-        with calling("trim the builder's cache"):
-            return decoding.converted(self._api.prune_builds(keep_storage=keep), _Freed).space_reclaimed or 0
+    def trim_cache(self, keep: int, *, shared: bool = False) -> int:
+        with calling("trim the builder's cache"):  # ``shared``: records of layers that images have, too
+            answer = self._api.prune_builds(keep_storage=keep, all=shared or None)
+            return decoding.converted(answer, _Freed).space_reclaimed or 0
 
     def _present(self, reference: str) -> Image:
         found = self.image(reference)
