@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import io
 import sys
 import tarfile
 import tempfile
@@ -44,6 +43,7 @@ from envbuilder.image.host_settings import host_files
 from envbuilder.image.lockfile import resolve as locked
 from envbuilder.image.removed_files import Omitted
 from envbuilder.image.render import WITH_HOST
+from envbuilder.support import decoding
 from envbuilder.workspace import Workspace, cache_dir, read_users, write_atomically
 
 OS = "debian-bookworm"
@@ -229,33 +229,11 @@ class Kept:
         self, engine: DockerEngine, image: Image, ways: Sequence[str], pool: ThreadPoolExecutor, *, whole: bool
     ) -> Iterator[tuple[str, Packed]]:
         known = {one.unpacked for diff, one in self.layers.items() if not self._lacking(diff, ways)}
-        with engine.export(image.id) as pieces, tarfile.open(fileobj=Pieces(pieces), mode="r|") as saved:
+        with engine.export(image.id) as pieces, tarfile.open(fileobj=decoding.ByteStream(pieces), mode="r|") as saved:
             for entry in saved:
                 stream = saved.extractfile(entry) if entry.isfile() and entry.name.endswith("layer.tar") else None
                 if stream is not None and (whole or entry.size not in known):
                     yield packed(stream, ways, pool)
-
-
-class Pieces(io.RawIOBase):
-    """A file of pieces that arrive one after another."""
-
-    def __init__(self, pieces: Iterable[bytes]) -> None:
-        self._pieces, self._left = iter(pieces), memoryview(b"")
-
-    def readable(self) -> bool:
-        """Say that it can be read."""
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        """Return at most so many bytes, none at the end; nothing that is left of a piece is copied."""
-        while not self._left:
-            piece = next(self._pieces, None)
-            if piece is None:
-                return b""
-            self._left = memoryview(piece)
-        end = len(self._left) if size < 0 else size
-        taken, self._left = bytes(self._left[:end]), self._left[end:]
-        return taken
 
 
 def measure(
