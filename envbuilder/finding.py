@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 from functools import cache
-from pathlib import Path
 
 import msgspec
 
@@ -123,7 +122,7 @@ class CodeText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def code_texts() -> dict[Code, CodeText]:
     """Read codes.yaml. Raises InfrastructureError if the installation lacks it."""
-    return packaged_yaml(Path(__file__).with_name("codes.yaml"), dict[Code, CodeText])
+    return packaged_yaml("codes.yaml", dict[Code, CodeText])
 
 
 def written(code: Code, variant: str, sources: Iterable[str] = (), /, **fields: object) -> Finding:

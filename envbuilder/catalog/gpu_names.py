@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, cached_property, lru_cache, partial
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -49,7 +48,7 @@ class _Texts(msgspec.Struct, frozen=True):
 @cache
 def texts() -> _Texts:
     """Read the patterns; a name without a text around it needs none."""
-    return packaged_yaml(Path(__file__).parent / "texts" / "gpu_names.yaml", _Texts)
+    return packaged_yaml("catalog/texts/gpu_names.yaml", _Texts)
 
 
 @lru_cache(maxsize=4096)

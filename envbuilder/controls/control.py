@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import resources
 from typing import Any, Literal
 
 import msgspec
@@ -125,7 +124,7 @@ def _control(row: dict[str, Any]) -> Control:
 @cache
 def controls() -> tuple[Control, ...]:
     """Return every control in the order of the table, the good environments included."""
-    rows = packaged_yaml(resources.files("envbuilder.controls") / "controls.yaml", tuple[dict[str, Any], ...])
+    rows = packaged_yaml("controls/controls.yaml", tuple[dict[str, Any], ...])
     return tuple(map(_control, rows))
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
-from importlib import resources
 from operator import itemgetter
 from typing import TypeVar
 
@@ -114,9 +113,8 @@ class NamePatterns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     licences: dict[str, str]
 
 
-@cache
 def patterns() -> NamePatterns:
-    return packaged_yaml(resources.files("envbuilder.upgrade") / "packages.yaml", NamePatterns)
+    return packaged_yaml("upgrade/packages.yaml", NamePatterns)
 
 
 def packages(old: Inventory, new: Inventory) -> tuple[document.PackageChange, ...]:
@@ -402,8 +400,7 @@ class ToleranceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def tolerances() -> tuple[ToleranceRow, ...]:
-    source = resources.files("envbuilder.upgrade") / "numerics.yaml"
-    return tuple(packaged_yaml(source, dict[str, ToleranceRow]).values())
+    return tuple(packaged_yaml("upgrade/numerics.yaml", dict[str, ToleranceRow]).values())
 
 
 def tolerance_of(operation: document.Operation) -> float:

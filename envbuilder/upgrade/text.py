@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache, reduce
-from importlib import resources
+from functools import reduce
 from typing import Any, NamedTuple
 
 import msgspec
@@ -158,9 +157,8 @@ class Wording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sections: dict[str, SectionText]
 
 
-@cache
 def wording() -> Wording:
-    return packaged_yaml(resources.files("envbuilder.upgrade") / "wording.yaml", Wording)
+    return packaged_yaml("upgrade/wording.yaml", Wording)
 
 
 def rows_of(document: UpgradeDocument, of: str) -> list[Any] | None:
