@@ -7,8 +7,8 @@ import re
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-import jinja2
 import msgspec
 
 from envbuilder import __version__
@@ -22,6 +22,7 @@ from envbuilder.image.names import reference
 from envbuilder.jobs.choose import as_text, choose_environment
 from envbuilder.matrix import Matrix
 from envbuilder.support import decoding
+from envbuilder.support.templates import text_template
 from envbuilder.workspace import Workspace, shipped, temporary_folder, users_text, write_atomically
 
 FILES = {
@@ -108,17 +109,12 @@ def _service(environment: Environment) -> str:
 
 def _render(template: str, /, **values: object) -> str:
     # Delimiters of their own: CI files have expressions in braces.
-    templates = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(shipped("templates") / "project"),
-        undefined=jinja2.StrictUndefined,
-        block_start_string="[%",
-        block_end_string="%]",
-        variable_start_string="[[",
-        variable_end_string="]]",
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - the templates quote every value for a shell, JSON or YAML
-    )
-    templates.filters |= {"quote": shlex.quote, "service": _service, "image": lambda one: reference(one.image_tag)}
-    return templates.get_template(f"{template}.j2").render(version=__version__, **values)
+    delimiters = {
+        "block_start_string": "[%",
+        "block_end_string": "%]",
+        "variable_start_string": "[[",
+        "variable_end_string": "]]",
+    }
+    file = shipped("templates") / "project" / f"{template}.j2"
+    filters: dict[str, Any] = {"quote": shlex.quote, "service": _service, "image": lambda one: reference(one.image_tag)}
+    return text_template(file, filters, **delimiters).render(version=__version__, **values)

@@ -24,8 +24,9 @@ from envbuilder.reproduce.rebuild import REQUIREMENT
 from envbuilder.reproduce.report.captured import CaptureDocument
 from envbuilder.reproduce.report.read import read
 from envbuilder.reproduce.report.reported import Complaint
-from envbuilder.reproduce.templates import filled_template
 from envbuilder.reproduce.terms import missing_libraries
+from envbuilder.support.templates import text_template
+from envbuilder.workspace import shipped
 
 _STUB = 34
 """CUDA_ERROR_STUB_LIBRARY, the answer of the toolkit's stub to cuInit."""
@@ -272,4 +273,5 @@ def _works(document: CaptureDocument) -> Iterator[str]:
 
 
 def as_text(document: DiagnoseDocument) -> str:
-    return filled_template("diagnosis.txt", document=document).rstrip("\n")
+    template = text_template(shipped("templates") / "reproduce" / "diagnosis.txt.j2")
+    return template.render(document=document).rstrip("\n")

@@ -19,7 +19,8 @@ from envbuilder.image.render import WITH_HOST
 from envbuilder.reproduce.causes import NOT_SERVED, cause_of
 from envbuilder.reproduce.document import Recipe
 from envbuilder.reproduce.question import Case, is_version, pins_of
-from envbuilder.reproduce.templates import filled_template
+from envbuilder.support.templates import text_template
+from envbuilder.workspace import shipped
 
 STAND_IN_GPU = "Tesla T4"
 """The GPU of a simulated host if the report names none: every TensorFlow since 1.15 has kernels for it."""
@@ -200,4 +201,5 @@ def on_image(image: str, tensorflow: str, pins: tuple[str, ...], caps: tuple[str
 
 def _dockerfile(requirements: Iterable[str], **values: object) -> str:
     wanted = " ".join(map(requirement, requirements))
-    return filled_template("Dockerfile", requirements=wanted, with_host=WITH_HOST, **values)
+    template = text_template(shipped("templates") / "reproduce" / "Dockerfile.j2")
+    return template.render(requirements=wanted, with_host=WITH_HOST, **values)

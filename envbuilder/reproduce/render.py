@@ -12,9 +12,10 @@ from envbuilder.reproduce.document import POSTED, Nearest, ReproduceDocument
 from envbuilder.reproduce.grammar import GRAMMAR
 from envbuilder.reproduce.messages.catalog import error_messages
 from envbuilder.reproduce.report.reported import Reported, ReportStatement
-from envbuilder.reproduce.templates import filled_template
 from envbuilder.support import terminal_text
 from envbuilder.support.tables import table
+from envbuilder.support.templates import text_template
+from envbuilder.workspace import shipped
 
 _SHOWN = 110
 _LONGEST_QUOTE = 240
@@ -54,7 +55,8 @@ def as_markdown(document: ReproduceDocument) -> str:
 
 def _rendered(name: str, document: ReproduceDocument, **more: object) -> str:
     fields = {field: getattr(document, field) for field in document.__struct_fields__}
-    return filled_template(name, _FILTERS, rows=rows(document.reported), **fields, **more).rstrip("\n")
+    template = text_template(shipped("templates") / "reproduce" / f"{name}.j2", _FILTERS)
+    return template.render(rows=rows(document.reported), **fields, **more).rstrip("\n")
 
 
 def _short(text: str) -> str:

@@ -12,12 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from envbuilder.errors import UsageError
 from envbuilder.jobs.fleet.job import Job, name_part
 from envbuilder.support import decoding
 from envbuilder.support.architectures import ARCHS
+from envbuilder.support.templates import text_template
 from envbuilder.workspace import read_users, remove, shipped, write_atomically
 
 SLURM, KUBERNETES = "slurm", "kubernetes"
@@ -61,16 +60,7 @@ def render_jobs(scheduler: str, jobs: Iterable[Job], matrix: str, cluster: Clust
     by_class: dict[str, list[Job]] = {}
     for job in {job.name: job for job in jobs}.values():
         by_class.setdefault(job.spec.host_class, []).append(job)
-    templates = Environment(
-        loader=FileSystemLoader(shipped("templates")),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - the templates quote every value for a shell or YAML
-    )
-    templates.filters["quote"] = shlex.quote
-    template = templates.get_template(_TEMPLATES[scheduler])
+    template = text_template(shipped("templates") / _TEMPLATES[scheduler], {"quote": shlex.quote})
     files = {}
     for host_class, same in by_class.items():
         name = f"{'-'.join(re.findall(r'[a-zA-Z0-9.]+', host_class))}{_SUFFIXES[scheduler]}"
