@@ -71,9 +71,8 @@ def nearest(asked: Asked, feasibility: Feasibility[Asked]) -> Near[Asked] | None
     driver, GPU, system or machine helps.
     """
     meant, known = feasibility.catalog.version(asked.tensorflow), feasibility.catalog.final_versions
-    own = (
-        None if "+" in asked.tensorflow else meant
-    )  # a private build: the index has only the release it is named after
+    # Of a private build the index has only the release that it is named after.
+    own = None if "+" in asked.tensorflow else meant
     here = bisect_left(known, versions.key(meant or asked.tensorflow), key=versions.key)
     others = [known[at] for at in sorted(range(len(known)), key=lambda at: (abs(at - here), -at))]
     given = [axis for axis in AXES if getattr(asked, axis, None)]
