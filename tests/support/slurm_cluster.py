@@ -79,8 +79,8 @@ class Cluster:
             below = one.children(recursive=True) if "slurmstepd: [" in " ".join(one.cmdline()) else ()
             return any(child.environ().get("SLURMD_NODENAME") == name for child in below)
 
-        for step in _processes(is_step):
-            _kill([*step.children(recursive=True), step])
+        for step in _processes(is_step):  # before its children, whose end it would report
+            _kill([step, *step.children(recursive=True)])
         process = self.processes.pop(name)
         process.kill()
         process.wait(timeout=20)
