@@ -80,7 +80,7 @@ def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: thread
         "failed" if wrong and severity is Severity.ERROR else "passed",
         wrong or f"it does, as {whose}",
         duration_s=round(time.monotonic() - begun, 4),
-        expected="TensorFlow computes when the image is started by its own entrypoint",
+        expected=check.proves,
         findings=(finding,) if wrong else (),
         log=errors[-6000:] if wrong else "",
     )

@@ -188,7 +188,7 @@ class ImageContext:
 
 @dataclass(frozen=True)
 class CheckOutput:
-    """The result of one check on the host: findings, the meaning of a pass, counts and seconds.
+    """The result of one check on the host: its findings, what it saw, and counts.
 
     ``blamed`` are the names (without folders) of all files that its errors are about; a message lists the first few.
     ``follow`` are the codes that a probe gives if a finding with this subject is its cause.
@@ -196,7 +196,6 @@ class CheckOutput:
     """
 
     findings: tuple[Finding, ...]
-    expected: str
     observed: str
     measurements: tuple[tuple[str, Measurement], ...] = ()
     blamed: frozenset[str] = frozenset()
@@ -233,10 +232,10 @@ def one_line(finding: Finding) -> Finding:
     return msgspec.structs.replace(finding, **{name: terminal_text.line(getattr(finding, name)) for name in _TEXTS})
 
 
-def output(findings: Iterable[Finding], expected: str, observed: str, **counts: int) -> CheckOutput:
+def output(findings: Iterable[Finding], observed: str, **counts: int) -> CheckOutput:
     told = tuple(findings)
     measured = tuple((name, Measurement(count, "1")) for name, count in counts.items())
-    return CheckOutput(told, expected, "; ".join(one.message for one in told) or observed, measured)
+    return CheckOutput(told, "; ".join(one.message for one in told) or observed, measured)
 
 
 def escaped(text: str) -> str:

@@ -122,8 +122,7 @@ def files(subject: ImageContext) -> CheckOutput:
     """
     total, carried, there = compared(subject), _carried(subject), distributions(subject.files)
     counts, unknown, sites = total.counts, sum(map(len, total.unknown.values())), {one.site for one in there}
-    expected = "every file matches the RECORD of its distribution and of its locked wheel"
-    result = area_output(subject, "files", total.findings, expected, "", **counts)
+    result = area_output(subject, "files", total.findings, "", **counts)
     findings = [*result.findings, *hiding_modules(subject, sites), *environments(subject, sites)]
     findings += [_unknown(why, names) for why, names in sorted(total.unknown.items())]
     undecided = _undecided(total.alone) or result.undecided
@@ -143,8 +142,7 @@ def files(subject: ImageContext) -> CheckOutput:
 def binaries(subject: ImageContext) -> CheckOutput:
     findings = (*build_note(subject), *without_cuda(subject))
     count = sum(entry.row.binary is not None for entry in subject.files.paths.values())
-    expected = "complete binaries of the image's architecture, each true to its name"
-    return area_output(subject, "binaries", findings, expected, f"{count} binaries", binaries=count)
+    return area_output(subject, "binaries", findings, f"{count} binaries", binaries=count)
 
 
 def _carried(subject: ImageContext) -> str:
@@ -155,13 +153,13 @@ def _carried(subject: ImageContext) -> str:
 
 
 def area_output(
-    subject: ImageContext, check: Reporter, findings: Iterable[Finding], expected: str, observed: str, **counts: int
+    subject: ImageContext, check: Reporter, findings: Iterable[Finding], observed: str, **counts: int
 ) -> CheckOutput:
     """Return the output of a check with these findings, and then those that the table of areas gives it."""
     rows = [one for one in _accounted(subject) if one.area.check == check]
     deciding = [one.finding for one in rows if one.area.decides and one.finding.severity is Severity.WARNING]
     return replace(
-        output((*findings, *(one.finding for one in rows)), expected, observed, **counts),
+        output((*findings, *(one.finding for one in rows)), observed, **counts),
         blamed=frozenset(posixpath.basename(path) for one in rows if one.area.is_cause for path in one.paths),
         follow={one.finding.subject: one.area.follow for one in rows if one.area.follow},
         undecided="; ".join(one.message for one in deciding),

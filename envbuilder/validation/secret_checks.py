@@ -35,14 +35,14 @@ def secrets(subject: ImageContext) -> CheckOutput:
         *_authorities(subject),
         *([found("root_by_default")] if subject.user == 0 else []),
     ][:_MOST_SHOWN]
-    return area_output(subject, "secrets", findings, "no secrets and no certificates of the build host", "none found")
+    return area_output(subject, "secrets", findings, "none found")
 
 
 def layers(subject: ImageContext) -> CheckOutput:
     findings = [one for _, one in _left(subject, hidden=True)][:_MOST_SHOWN]
     number, count = len(subject.files.records), sum(len(record.rows) for record in subject.files.records)
     observed = f"none in {count} files of {number} layers"
-    return output(findings, "no secret in any layer", observed, layers=number, files=count)
+    return output(findings, observed, layers=number, files=count)
 
 
 def _left(subject: ImageContext, *, hidden: bool) -> Iterator[tuple[str, Finding]]:

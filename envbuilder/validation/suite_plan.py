@@ -26,7 +26,7 @@ _SENT = ("name", "group", "probe", "limit_s", "needs", "quiet", "arguments")
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The input of the probes: the expected contents of the image, and the host; never the right answers.
 
-    ``cuda`` and ``cudnn`` are the image's, ``built_cuda`` and ``built_cudnn`` what TensorFlow was compiled with.
+    ``cuda`` is the image's, ``built_cuda`` and ``built_cudnn`` what TensorFlow was compiled with.
     ``challenge`` is what this run's numbers are drawn from. ``left_out`` is what the image lacks of its locked wheels:
     distribution, and file or folder. ``form`` is '' if it is unknown. ``without_tools`` is True if the base was
     accepted without XLA's tools.
@@ -36,7 +36,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     tensorflow: str = ""
     python: str = ""
     cuda: str | None = None
-    cudnn: str | None = None
     built_cuda: str | None = None
     built_cudnn: str | None = None
     minimum_driver: str | None = None
@@ -52,8 +51,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     simulated: bool = False
     profile: Profile = "quick"
     place: Literal["container", "here"] = "container"
-    scratch: str = "/tmp"  # noqa: S108 - a path inside the container
-    samples: int = 5
     challenge: str = ""
     without_tools: bool = False
 

@@ -279,7 +279,7 @@ def check_protocol(session: Session, why: Unfinished | None, check: Check) -> Ch
     return check.result(
         "failed" if findings else "passed",
         "; ".join(one.message for one in findings) or "complete and in order",
-        expected="messages that are complete and in order",
+        expected=check.proves,
         findings=findings,
     )
 

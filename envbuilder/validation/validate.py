@@ -45,9 +45,6 @@ from envbuilder.verdict import Addition, CheckResult, EngineRef, ImageRef, Verdi
 if TYPE_CHECKING:
     from envbuilder.image.build import Built
 
-START_LIMIT_S = 60.0
-"""How long a start of the image, with one import, may take; twice as long on a host with a slow import."""
-
 IDENTITY = Check(name="identity", level="static", group="static", probe="build_info:identity", proves="", codes=())
 """A check in which a Python of this host describes its TensorFlow."""
 
@@ -116,16 +113,12 @@ class ValidationRequest:
         )
 
 
-def _ignore(_: object) -> None:
-    """Report nothing."""
-
-
 def validate(
     engine: Engine,
     request: ValidationRequest,
     *,
-    on_progress: Callable[[Progress], None] = _ignore,
-    on_look: Callable[[KnownImage], None] = _ignore,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+    on_look: Callable[[KnownImage], None] = lambda _: None,
 ) -> Verdict:
     """Run the suite in an image's container and evaluate the results.
 
@@ -158,7 +151,7 @@ def validate(
 
 
 def validate_here(
-    catalog: Catalog, python: str, profile: Profile = "quick", on_progress: Callable[[Progress], None] = _ignore
+    catalog: Catalog, python: str, profile: Profile = "quick", on_progress: Callable[[Progress], None] = lambda _: None
 ) -> Verdict:
     """Run the suite with a Python of this host, without a container. Raises UsageError if it has no TensorFlow."""
     began = time.monotonic()
@@ -181,7 +174,7 @@ def validate_here(
 
 def _identify(python: str) -> InstalledFramework:
     """Ask a Python of this host for its TensorFlow; empty if it does not answer. Raises UsageError if it has none."""
-    session = Session((IDENTITY,), _ignore)
+    session = Session((IDENTITY,), lambda _: None)
     suite_session.here(
         python, suite_plan.plan((IDENTITY,), Facts(flavor="cpu")), session, time_limit=2 * IDENTITY.limit_s
     )
@@ -277,8 +270,7 @@ class _Run:
         if missing or "timeout" in outcomes.values():
             why = f"needs {missing}, which did not pass" if missing else "a check before it timed out"
             return check.result("skipped", why)
-        limit_s = self.session.limit(min(check.limit_s, START_LIMIT_S))
-        return self.start_image(msgspec.structs.replace(check, limit_s=limit_s), self.stopped)
+        return self.start_image(msgspec.structs.replace(check, limit_s=self.session.limit(check.limit_s)), self.stopped)
 
 
 class _Target:
@@ -396,7 +388,7 @@ def run_host_checks(subject: ImageContext, checks: Iterable[Check]) -> tuple[tup
         result = check.result(
             "failed" if failed else "skipped" if undecided else "passed",
             (undecided or output.observed)[:4000],
-            expected=output.expected,
+            expected=check.proves,
             duration_s=round(time.monotonic() - begun, 3),
             findings=output.findings,
             measurements=dict(output.measurements),
@@ -417,7 +409,7 @@ def output_of(check: Check, subject: ImageContext) -> CheckOutput:
     if subject.files.budget.reached:  # the check `files` reports it
         why = f"the image cannot be checked: {subject.files.budget.reached}"
         findings = (found("unread", subject.severity, why=why),) if check.name == "files" else ()
-        return CheckOutput(findings, "files that can be read", why, undecided=why)
+        return CheckOutput(findings, why, undecided=why)
     module, _, name = check.probe.partition(":")
     output: CheckOutput = getattr(import_module(f"envbuilder.validation.{module}"), name)(subject)
     return output

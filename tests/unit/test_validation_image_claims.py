@@ -63,7 +63,7 @@ def test_facts_of_a_foreign_image_come_from_its_files(
     installed = installed_framework(image, described, gpus)
     facts = of_foreign(installed, load(), described)
     assert (installed.package, facts.tensorflow, facts.python) == ("tensorflow", "1.99", "3.11")
-    assert (facts.flavor, facts.cuda, facts.cudnn) == expected
+    assert (facts.flavor, facts.cuda, facts.built_cudnn) == expected
     assert ("flavor" in [one.subject for one in claims(context_of(image)).findings]) is has_code
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import json
 import math
-import os
 from typing import Any
 
 from . import cpu_checks, cuda_driver, gpu_code, operations, startup
@@ -248,7 +247,7 @@ def visibility(facts: Facts, seen: DriverState, expected: str) -> Answer:
 @on_gpu
 def errors(facts: Facts, seen: DriverState, moment: str) -> Answer:
     """Read the GPUs' error counters (ECC, Xid) before and after the other checks; none may have grown."""
-    path = os.path.join(facts.get("scratch", "/tmp"), "envbuilder-gpu-errors.json")
+    path = "/tmp/envbuilder-gpu-errors.json"
     counters = cuda_driver.error_counters()
     if moment == "before":
         with open(path, "w", encoding="utf-8") as stream:

@@ -107,7 +107,7 @@ def _run_lane(run: SuiteRun, lane: str, groups: list[Order]) -> None:
 
 def run_group(run: SuiteRun, group: Order) -> None:
     """Run a group in one process. After a crash or a timeout the rest goes on in a fresh process."""
-    env = _environment(group.get("env", {}), run.facts)
+    env = _environment(group.get("env", {}))
     left, end = group["checks"], End("crash")
     for _ in range(1 + MOST_RESTARTS):
         if run.clock.is_over:
@@ -176,14 +176,13 @@ def _without_result(code: str, check: Order, end: End, text: str, found: str = "
     return dict(failed("a result", text, findings=[problem]), outcome=outcome, log=end.log)
 
 
-def _environment(extra: Mapping[str, str], facts: Facts) -> dict[str, str]:
+def _environment(extra: Mapping[str, str]) -> dict[str, str]:
     """Give a worker the environment of the image, with writable folders for what frameworks write."""
     env = dict(os.environ)
-    scratch = facts.get("scratch", "/tmp")
     home = env.get("HOME", "")
     if not home or not os.access(home, os.W_OK):
-        env["HOME"] = scratch
-    env.setdefault("XDG_CACHE_HOME", os.path.join(scratch, "cache"))
+        env["HOME"] = "/tmp"
+    env.setdefault("XDG_CACHE_HOME", "/tmp/cache")
     env["PYTHONDONTWRITEBYTECODE"] = "1"
     env.update(extra)
     return env

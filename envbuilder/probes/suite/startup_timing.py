@@ -18,7 +18,7 @@ from .startup_diagnosis import Sample, median
 HERE = os.path.dirname(os.path.abspath(__file__))
 SAMPLE_LIMIT_S = 240.0
 
-FEWEST, ENOUGH_S = 2, 10.0
+FEWEST, MOST, ENOUGH_S = 2, 5, 10.0
 """The fewest pairs of a cold and a warm sample; after so many seconds no further pair begins."""
 
 # Name, variables, options of the sample; the base case has none. Without a GPU, the settings for GPUs are left out.
@@ -73,7 +73,7 @@ def measured(facts: Facts) -> Answer:
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kernels-") as folder:
         try:
-            while len(cold) < FEWEST or (len(cold) < facts.get("samples", 5) and time.monotonic() - begun < ENOUGH_S):
+            while len(cold) < FEWEST or (len(cold) < MOST and time.monotonic() - begun < ENOUGH_S):
                 cache = env["CUDA_CACHE_PATH"] = tempfile.mkdtemp(dir=folder)
                 evict()
                 cold.append(dict(sample(env), cache_grew=cuda_timeline.cache_bytes(cache)))
@@ -139,7 +139,7 @@ def cuda_level(facts: Facts) -> Answer:
         return skipped("a simulated driver's times say nothing")
     runs: dict[str, list[Sample]] = {"cold": [], "warm": []}
     with tempfile.TemporaryDirectory(prefix="kernels-") as folder:
-        for _ in range(int(facts.get("samples", 5))):
+        for _ in range(MOST):
             cache = tempfile.mkdtemp(dir=folder)
             for documents in runs.values():  # the cold one fills the cache
                 documents.append(_timed([cuda_timeline.__file__], {"CUDA_CACHE_PATH": cache}, {}))
