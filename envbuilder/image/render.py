@@ -6,12 +6,12 @@ import difflib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from envbuilder.engine.archive import MODIFIED
-from envbuilder.environment import WHOLE, Environment
+from envbuilder.environment import WHOLE, Additions, Environment
 from envbuilder.errors import InputError, Problem
 from envbuilder.image import lockfile, system_lock
 from envbuilder.image.layers import DockerfileStep, PackageFolder, joined, steps_of
@@ -121,6 +121,7 @@ def _dockerfile(
 
 
 _MAIN = "Dockerfile.j2"
+_FIELDS = {"environment": Environment, "added": Additions}
 _HINT = 'begin it with {% extends "Dockerfile.j2" %}, and fill its blocks: docs/how-to/write-a-matrix.md'
 
 
@@ -143,29 +144,35 @@ def check_template(name: str, templates: Mapping[str, str]) -> None:
 
     try:
         tree = engine.parse(templates[name])
-        parents = [
-            str(one.template.value) for one in tree.find_all(nodes.Extends) if isinstance(one.template, nodes.Const)
-        ]
-        above = engine.parse(templates[parents[0] if parents and parents[0] in templates else _MAIN])
+        engine.compile(tree)  # knows filters and tests
     except jinja2.TemplateSyntaxError as error:
         problem(error.lineno, "", terminal_text.text(error.message or ""))
         raise InputError(tuple(problems), hint=_HINT) from error
-    names = {"self", "super", *(one.name for one in above.find_all(nodes.Name))}
-    if parents and parents[0] not in templates:
-        problem(1, parents[0], "no such template", [_MAIN])
-    elif parents:
-        blocks = {one.name for one in above.find_all(nodes.Block)}
-        for one in tree.body:
-            if isinstance(one, nodes.Block) and one.name not in blocks:
-                problem(one.lineno, one.name, "the parent has no such block: it would be left out", blocks)
-            parts = one.nodes if isinstance(one, nodes.Output) else []
-            text = "".join(part.data for part in parts if isinstance(part, nodes.TemplateData))
-            if text.strip():
-                line = one.lineno + text[: len(text) - len(text.lstrip())].count("\n")
-                problem(
-                    line, "", f"{text.strip().splitlines()[0][:60]!r} is outside of the blocks: it would be left out"
-                )
-    for unknown in sorted(meta.find_undeclared_variables(tree) - names - engine.globals.keys()):
+    main = engine.parse(templates[_MAIN])
+    names, blocks = {one.name for one in main.find_all(nodes.Name)}, {one.name for one in main.find_all(nodes.Block)}
+    if not any(isinstance(one.template, nodes.Const) for one in tree.find_all(nodes.Extends)):
+        raise InputError((Problem(name, 1, "", f"it does not extend {_MAIN}, so it has no TensorFlow"),), hint=_HINT)
+    other: Any
+    for other in tree.find_all((nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport)):
+        if isinstance(other.template, nodes.Const) and other.template.value not in templates:
+            problem(other.lineno, str(other.template.value), "no such template", [_MAIN])
+    for one in tree.body:
+        if isinstance(one, nodes.Block) and one.name not in blocks:
+            problem(one.lineno, one.name, "the parent has no such block: it would be left out", blocks)
+        parts = one.nodes if isinstance(one, nodes.Output) else []
+        text = "".join(part.data for part in parts if isinstance(part, nodes.TemplateData))
+        if text.strip():
+            line = one.lineno + text[: len(text) - len(text.lstrip())].count("\n")
+            problem(line, "", f"{text.strip().splitlines()[0][:60]!r} is outside of the blocks: it would be left out")
+    for part in tree.find_all(nodes.TemplateData):
+        if found := re.search(r"^[ \t]*FROM\s", part.data, re.MULTILINE):
+            line = part.lineno + part.data[: found.start()].count("\n")
+            problem(line, "FROM", "it begins another image, without TensorFlow; write COPY --from=IMAGE")
+    for use in tree.find_all(nodes.Getattr):
+        kind = _FIELDS.get(use.node.name) if isinstance(use.node, nodes.Name) else None
+        if kind and not hasattr(kind, use.attr):
+            problem(use.lineno, use.attr, "no such field", [field for field in dir(kind) if not field.startswith("_")])
+    for unknown in sorted(meta.find_undeclared_variables(tree) - names - {"self", "super"} - engine.globals.keys()):
         line = next((one.lineno for one in tree.find_all(nodes.Name) if one.name == unknown), 0)
         problem(line, unknown, "no such name", names)
     if problems:

@@ -195,7 +195,7 @@ def test_hostile_value_is_refused_with_its_place(more: dict[str, object], place:
     assert problem.key.removeprefix("include[0].").startswith(next(iter(more)))
 
 
-@pytest.mark.parametrize("line", ["-r other.txt", "-e .", "https://x/y.whl", "numpy; os_name", "a @ b", "$(id)"])
+@pytest.mark.parametrize("line", ["-r other.txt", "-e .", "https://x/y.whl", "a @ b", "$(id)", "tensorflow==2.20.0"])
 def test_line_that_is_no_requirement_is_refused_with_its_number(line: str, root: Path) -> None:
     (root / "team.txt").write_text(f"six\n\n{line}\n")
     with pytest.raises(InputError) as caught:
@@ -203,9 +203,7 @@ def test_line_that_is_no_requirement_is_refused_with_its_number(line: str, root:
     assert [one.line for one in caught.value.problems] == [3]
 
 
-def test_requirements_file_that_is_missing_is_named(root: Path) -> None:
-    with pytest.raises(UsageError, match=r"none\.txt"):
-        chosen(root, {"requirements": "none.txt"})
+IN_BLOCK = "{% extends 'Dockerfile.j2' %}\n{% block as_user %}"
 
 
 @pytest.mark.parametrize(
@@ -214,17 +212,20 @@ def test_requirements_file_that_is_missing_is_named(root: Path) -> None:
         ("{% extends 'Dockerfile.j2' %}\n{% block as_root %}\n", 2, "endblock"),
         ("{% extends 'Dockerfile.j2' %}\n{% block as_rot %}RUN a{% endblock %}\n", 2, "no such block.* mean as_root?"),
         ("{% extends 'Dockerfile.j2' %}\n\nRUN lost\n", 3, "'RUN lost' is outside of the blocks"),
-        ("{% extends 'Dockerfile.j2' %}\n{% block as_user %}{{ acount }}{% endblock %}", 2, "did you mean account?"),
-        ("{{ nobody }}", 1, "no such name"),
+        (f"{IN_BLOCK}{{{{ acount }}}}", 2, "did you mean account?"),
+        (f"{IN_BLOCK}{{{{ environment.tensorfow }}}}", 2, "no such field; did you mean tensorflow?"),
+        (f"{IN_BLOCK}{{{{ environment.id | wrod }}}}", 2, "No filter named 'wrod'"),
+        (f"{IN_BLOCK}{{% include '/etc/passwd' %}}", 2, "no such template"),
+        (f"{IN_BLOCK}RUN a\nFROM debian\n", 3, "begins another image"),
+        ("FROM debian\n", 1, "does not extend Dockerfile.j2"),
         ("{% extends 'Dockerfle.j2' %}", 1, "did you mean Dockerfile.j2?"),
         ("{% extends '../../x' %}", 1, "no such template"),
-        ("{{ ''.__class__.__mro__ }}", 0, "unsafe"),
-        ("{% include '/etc/passwd' %}", 0, "/etc/passwd"),
+        (f"{IN_BLOCK}{{{{ ''.__class__.__mro__ }}}}", 0, "unsafe"),
     ],
 )
 def test_template_that_cannot_be_rendered_is_the_user_s_mistake(text: str, line: int, says: str, root: Path) -> None:
     """What has a line is found before anything is locked, in every variant."""
-    (root / "ours/my.Dockerfile.j2").write_text(text)
+    (root / "ours/my.Dockerfile.j2").write_text(text + ("{% endblock %}" if text.startswith(IN_BLOCK) else ""))
     environment = chosen(root, {"template": "ours/my.Dockerfile.j2"})
     check = check_templates if line else lambda _, __: written(environment, root)
     with pytest.raises(InputError, match=says) as caught:
