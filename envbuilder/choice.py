@@ -19,9 +19,9 @@ from envbuilder.compat.selectors import select
 from envbuilder.compat.unknown import near_gpus
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, Problem, UnsatisfiableError, UsageError
-from envbuilder.matrix import REQUIREMENT, Matrix, MatrixAdditions, MatrixBase
+from envbuilder.matrix import A_REQUIREMENT, REQUIREMENT, Matrix, MatrixAdditions, MatrixBase
 from envbuilder.support import console, pem
-from envbuilder.support.yaml_reader import read_yaml
+from envbuilder.support.yaml_reader import FIX, read_yaml
 from envbuilder.workspace import Workspace, read_document, read_users, settings_in, shipped, users_text
 
 _Additions = TypeVar("_Additions", bound=MatrixAdditions)
@@ -120,17 +120,20 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
     Raises InputError for a bad matrix, and for a base without a record or on which nothing can be built.
     """
     path = find_matrix(matrix, root)
-    parsed = _resolved(read_matrix(path), path, root, catalog)
-    _check_files(parsed, path, root)
+    given = read_matrix(path)
+    _check_files(given, path, root)
+    parsed = _resolved(given, path, root, catalog)
     if not parsed.bases:
         return parsed, catalog
     rows, problems, unseen = [], [], []
     for name, base in parsed.bases.items():
         found = read_document(Workspace(root).base(base.image.rpartition("@")[2]), BaseFacts)
         row = as_system(name, found, base.python, catalog.systems) if found is not None and not found.refused else None
-        given = _given_on(parsed, name)
-        packages = tuple(dict.fromkeys(one for each in given for one in each.system_packages))
-        asked = (*packages, *(one for each in given for one in each.certificates))
+        on_it = _given_on(parsed, name)
+        if not on_it:
+            console.warn(f"{path}: nothing is built on the base {name}: name it in the axis os")
+        packages = tuple(dict.fromkeys(one for each in on_it for one in each.system_packages))
+        asked = (*packages, *(one for each in on_it for one in each.certificates))
         if found is not None and found.packages != "apt" and asked:
             text = f"{', '.join(asked)} cannot be installed on it: it has {found.packages or 'nothing'} instead of apt"
         elif row is None or catalog.system(name) is not None:
@@ -146,22 +149,22 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
         problems.append(_problem(path, rf"\b{re.escape(name)}[\"']?\s*:", f"bases.{name}", text))
     if problems:
         hint = "; ".join(f"envbuilder catalog inspect {image}" for image in unseen)
-        raise InputError(tuple(problems), hint=hint or "take another base")
+        raise InputError(tuple(problems), hint=hint or FIX)
     return parsed, catalog.with_bases(rows)
 
 
 def _check_files(parsed: Matrix, path: Path, root: Path) -> None:
-    """Raise InputError for files, certificates and templates that are missing or unfit, each with its line."""
+    """Raise InputError for files that are missing or unfit, each with its line."""
     problems: dict[str, Problem] = {}
     for given in (parsed, *parsed.include):
-        for name in (*given.files, *given.certificates, *filter(None, [given.template])):
-            why = "" if (root / name).is_file() else f"no such file in {root}"
+        for name in (*given.files, *given.certificates, *filter(None, (given.requirements, given.template))):
+            why = "" if (root / name).is_file() else f"no such file in {root}: its path begins there, without ./ and .."
             if not why and name in given.certificates:
                 why = pem.why_not(read_users(root / name))
             if why:
                 problems[name] = _problem(path, re.escape(name), name, why)
     if problems:
-        raise InputError(tuple(problems.values()), hint="write the path as it is from this folder, without ./ and ..")
+        raise InputError(tuple(problems.values()), hint=FIX)
 
 
 def _resolved(parsed: Matrix, path: Path, root: Path, catalog: Catalog) -> Matrix:
@@ -170,7 +173,8 @@ def _resolved(parsed: Matrix, path: Path, root: Path, catalog: Catalog) -> Matri
     def release(text: str) -> str:
         found = catalog.newest_in(text)
         if found is None:
-            raise InputError((Problem(str(path), 0, "tensorflow", f"the catalogue has no release in {text}"),))
+            problem = _problem(path, re.escape(text), "tensorflow", f"the catalogue has no release in {text}")
+            raise InputError((problem,), hint="envbuilder catalog list tensorflow")
         return found
 
     def read(given: _Additions, **more: object) -> _Additions:
@@ -197,17 +201,16 @@ def _required(given: MatrixAdditions, root: Path) -> tuple[str, ...]:
         return given.packages
     path = root / given.requirements
     lines = [(number, line.partition("#")[0].strip()) for number, line in enumerate(users_text(path).splitlines(), 1)]
-    requirements = [(number, line.replace(" ", "")) for number, line in lines if line]
     problems = tuple(
-        Problem(str(path), number, "", f"{line!r} is not a requirement such as numpy==2.0.0")
-        for number, line in requirements
-        if not REQUIREMENT.match(line)
+        Problem(str(path), number, "", f"{line!r} is not {A_REQUIREMENT}")
+        for number, line in lines
+        if line and not REQUIREMENT.match(line.replace(" ", ""))
     )
     if problems:
         raise InputError(
             problems, hint="write one package per line, with its versions; addresses and options are not supported"
         )
-    return tuple(dict.fromkeys((*given.packages, *(line for _, line in requirements))))
+    return tuple(dict.fromkeys((*given.packages, *(line.replace(" ", "") for _, line in lines if line))))
 
 
 def _why_not(name: str, found: BaseFacts | None, base: MatrixBase, catalog: Catalog) -> str:
@@ -252,9 +255,10 @@ def read_fleet(path: Path, catalog: Catalog | None = None) -> tuple[FleetHost, .
             text = f"{times} hosts have the name {name}: join them with count, or give each its own"
             problems.append(_problem(path, _named(name), "name", text))
     for host in hosts:
-        if host.gpus and host.driver is None:
-            text = f"{host.name} has GPUs and no driver: give its driver, such as 535"
-            problems.append(_problem(path, _named(host.name), "driver", text))
+        if bool(host.gpus) != bool(host.driver):
+            has, lacks = ("GPUs", "driver") if host.gpus else ("a driver", "gpus")
+            text = f"{host.name} has {has}: give its {lacks} too, such as {'535' if host.gpus else '[A100]'}"
+            problems.append(_problem(path, _named(host.name), lacks, text))
         for gpu in dict.fromkeys(host.gpus):
             if catalog is not None and catalog.gpu_model(gpu) is None:
                 known = [row.name for row in catalog.possible_gpus(gpu) or near_gpus(gpu, catalog)]
@@ -262,7 +266,7 @@ def read_fleet(path: Path, catalog: Catalog | None = None) -> tuple[FleetHost, .
                 text = f"{host.name}: {gpu} is not the name of one GPU of the catalogue{near}"
                 problems.append(_problem(path, re.escape(gpu), "gpus", text))
     if problems:
-        raise InputError(tuple(problems), hint="fix the file, then run the same command again")
+        raise InputError(tuple(problems), hint=FIX)
     return hosts
 
 

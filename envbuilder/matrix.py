@@ -20,7 +20,7 @@ def _text(pattern: str, description: str) -> msgspec.Meta:
 ReleaseText = Annotated[str, _text(RELEASE, "a release, such as 2.20.0")]
 SpecText = Annotated[str, _text(SPEC, "a release such as 2.20.0, `latest`, or a range such as ~=2.19")]
 DottedText = Annotated[str, _text(DOTTED, "a dotted number, such as 12.5")]
-NameText = Annotated[str, _text(r"[a-z0-9][a-z0-9.-]{0,63}", "a short name in lower case")]
+NameText = Annotated[str, _text(r"[a-z0-9][a-z0-9.-]{0,63}", "a short name in lower case, such as team-1")]
 OsText = Annotated[
     str,
     _text(
@@ -29,14 +29,19 @@ OsText = Annotated[
     ),
 ]
 Arch = Literal["x86_64", "aarch64"]
-DriverText = Annotated[str, _text(rf"[Rr]?{DOTTED}", "a driver, such as 535.104.05, or its branch, such as 535")]
+DriverText = Annotated[
+    str,
+    _text(
+        r"[Rr]?[1-9][0-9]{2}(?:\.[0-9]{1,5}){0,2}",
+        "a driver, such as 535.104.05, or its branch, such as 535; it is not the CUDA version",
+    ),
+]
 GpuText = Annotated[str, _text(r"[A-Za-z0-9][A-Za-z0-9 .+()/_,:=\u00d7-]{0,254}", "a GPU, such as H100")]
 REQUIREMENT = re.compile(
-    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(\[[a-z0-9_-]+\])?((==|>=|<=|~=|<|>|!=)[0-9][A-Za-z0-9.+*-]{0,31},?){0,4}\Z"
+    r"^(?!(?i:tensorflow([_.-]+[cg]pu)?)(?![A-Za-z0-9._-]))[A-Za-z0-9][A-Za-z0-9._-]{0,63}(\[[a-z0-9_-]+\])?((==|>=|<=|~=|<|>|!=)[0-9][A-Za-z0-9.+*-]{0,31},?){0,4}\Z"
 )
-RequirementText = Annotated[
-    str, msgspec.Meta(pattern=REQUIREMENT.pattern, description="a requirement, such as numpy==2.0.0")
-]
+A_REQUIREMENT = "a requirement, such as numpy==2.0.0; TensorFlow's release is the axis `tensorflow`"
+RequirementText = Annotated[str, msgspec.Meta(pattern=REQUIREMENT.pattern, description=A_REQUIREMENT)]
 ReasonText = Annotated[str, msgspec.Meta(min_length=3, description="why, in a sentence")]
 Amount = Annotated[float, msgspec.Meta(gt=0, description="a positive number")]
 FORM = msgspec.Meta(extra_json_schema={"alias": "form"})
@@ -130,7 +135,7 @@ class MatrixAdditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 class Axes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The values that are combined with each other; an axis that is absent is chosen from the catalogue."""
 
-    tensorflow: tuple[SpecText, ...]
+    tensorflow: Annotated[tuple[SpecText, ...], msgspec.Meta(min_length=1)]
     python: tuple[DottedText, ...] = ()
     os: tuple[OsText, ...] = ()
     flavor: tuple[Flavor, ...] = ("cpu",)

@@ -96,9 +96,9 @@ def check_moving(tags: tuple[str, ...], to: Reference) -> None:
 
 
 def destination(text: str) -> Reference:
-    """Read the repository of --to. Raises UsageError for a tag or digest: publish makes the tags."""
+    """Read a repository. Raises UsageError for a tag or digest: publish makes the tags."""
     reference = parse(text)
     if reference.tag or reference.digest:
-        hint = f"--to {reference.name}" + (f" --moving {reference.tag}" if reference.tag else "")
-        raise UsageError(f"{text!r} names more than a repository", hint=hint)
+        more = f"; `publish` makes the tag with --moving {reference.tag}" if reference.tag else ""
+        raise UsageError(f"{text!r} names more than a repository", hint=f"give {reference.name}{more}")
     return reference

@@ -61,7 +61,7 @@ def parse(text: str) -> Reference:
     repository, _, tag = path.partition(":")
     found = _HOST.match(host) if "." in host or ":" in host or host == "localhost" else None
     if not slash or found is None or not 0 < int(found[1] or 1) <= _LAST_PORT:
-        hint = "as in registry.example.org/team/image:tag; ports end at 65535"
+        hint = "as in registry.example.org/team/image:tag, without https://; ports end at 65535"
         raise UsageError(f"{text!r} names no registry", hint=hint)
     if not _REPOSITORY.match(repository):
         raise UsageError(f"{repository!r} is not a repository's name", hint="lower case, as in team/image")

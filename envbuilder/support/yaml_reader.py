@@ -34,7 +34,7 @@ _SHOWN = 60
 MAX_PROBLEMS = 100
 """A file with more problems than this is another kind of file."""
 
-_FIX = "fix the file, then run the same command again"
+FIX = "fix the file, then run the same command again"
 _Value = TypeVar("_Value")
 _Refused = object()
 _type_info = functools.cache(inspect.type_info)
@@ -60,7 +60,7 @@ def parse_yaml(data: bytes, path: str, kind: type[_Value]) -> _Value:
         plain = reader.walk(node, info, "") if node is not None else _Refused
     if reader.problems or plain is _Refused:
         problems = tuple(reader.problems) or (Problem(path, 0, "", "the file is empty"),)
-        raise InputError(problems, hint=_FIX)
+        raise InputError(problems, hint=FIX)
     with decoding.damaged(f"{path} does not fit"):
         decoding.ready(kind)
         return msgspec.convert(plain, kind, strict=False)
@@ -97,7 +97,7 @@ class _Reader:
     def compose(self, data: bytes) -> yaml.Node | None:
         """Parse the text into nodes, which know their lines. Raises InputError if it is too large or not UTF-8."""
         if len(data) > MAX_BYTES:
-            raise InputError((Problem(self.path, 0, "", f"larger than {MAX_BYTES} bytes"),), hint=_FIX)
+            raise InputError((Problem(self.path, 0, "", f"larger than {MAX_BYTES} bytes"),), hint=FIX)
         text = text_of(data, self.path)
         try:
             with decoding.damaged("an escape names no character"):  # as ``\\U00110000``, for which it raises ValueError
@@ -132,7 +132,7 @@ class _Reader:
             case inspect.StructType():
                 return self._struct(node, kind, key)
             case inspect.VarTupleType():
-                return self._sequence(node, kind.item_type, key)
+                return self._sequence(node, kind, key)
             case inspect.UnionType():
                 return self._union(node, kind, key)
             case inspect.DictType():
@@ -176,10 +176,12 @@ class _Reader:
                 self.refuse(node, _join(key, name), f"is missing{_because(field)}")
         return result
 
-    def _sequence(self, node: yaml.Node, item: inspect.Type, key: str) -> object:
+    def _sequence(self, node: yaml.Node, kind: inspect.VarTupleType, key: str) -> object:
         if not isinstance(node, yaml.SequenceNode):
             return self.refuse(node, key, f"expected a list, found {_noun(node)}: write [{_shown(node)}]")
-        return [self.walk(child, item, f"{key}[{index}]") for index, child in enumerate(node.value)]
+        if len(node.value) < (kind.min_length or 0):
+            return self.refuse(node, key, "the list is empty")
+        return [self.walk(child, kind.item_type, f"{key}[{index}]") for index, child in enumerate(node.value)]
 
     def _mapping(self, node: yaml.Node, kind: inspect.DictType, key: str) -> object:
         pairs = self._pairs(node, key)

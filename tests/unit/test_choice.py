@@ -126,7 +126,7 @@ def test_hostile_base_is_refused_with_its_line(old: str, new: str, tmp_path: Pat
     ["system_packages: [git]", "include: [{tensorflow: '2.13.1', os: corp, system_packages: [git]}]"],
     ids=["matrix", "row"],
 )
-def test_packages_of_the_system_need_apt(more: str, tmp_path: Path) -> None:
+def test_packages_of_the_system_need_apt(more: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     keep(tmp_path, msgspec.structs.replace(PLAIN, system="rhel", release="9.4", packages="dnf"))
     path = Path(matrix(tmp_path))
     assert read_known(str(path), tmp_path, CATALOG)[1].system("corp") is not None
@@ -134,6 +134,7 @@ def test_packages_of_the_system_need_apt(more: str, tmp_path: Path) -> None:
     assert "git cannot be installed on it: it has dnf instead of apt" in problem(str(path), tmp_path)
     path.write_text(re.sub(r"os: (\[?)corp", r"os: \1debian-bookworm", path.read_text()))
     assert read_known(str(path), tmp_path, CATALOG)[0].bases
+    assert "nothing is built on the base corp" in capsys.readouterr().err
 
 
 def test_ranges_of_a_matrix_are_their_newest_release(tmp_path: Path) -> None:
@@ -144,7 +145,7 @@ def test_ranges_of_a_matrix_are_their_newest_release(tmp_path: Path) -> None:
     found = choose(str(path), (), Workspace(tmp_path), CATALOG).environments
     assert [row.tensorflow for row in found] == [CATALOG.final_versions[-1], "2.18.1", "2.15.1"]
     path.write_text("name: m\naxes: {tensorflow: ['>=9']}\n")
-    with pytest.raises(InputError, match="no release in >=9"):
+    with pytest.raises(InputError, match=r"matrix\.yaml:2: tensorflow: the catalogue has no release in >=9"):
         choose(str(path), (), Workspace(tmp_path), CATALOG)
 
 
@@ -156,6 +157,7 @@ PEM = "-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n"
     [
         ("files: {conf/motd: /etc/motd}", "conf/motd", None, "no such file"),
         ("template: my.Dockerfile.j2", "my.Dockerfile.j2", None, "no such file"),
+        ("requirements: team.txt", "team.txt", None, "no such file"),
         ("certificates: [ca.crt]", "ca.crt", None, "no such file"),
         ("certificates: [ca.crt]", "ca.crt", "not PEM", "holds no certificate"),
         ("certificates: [ca.crt]", "ca.crt", PEM + "-----BEGIN PRIVATE KEY-----\n", "private key"),

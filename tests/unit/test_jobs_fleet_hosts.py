@@ -146,7 +146,8 @@ def test_slice_is_a_kind_of_its_own() -> None:
     ("text", "line", "key", "says"),
     [
         ("- {name: a}\n- {name: a, count: 2}\n", 1, "name", "2 hosts have the name a: join them with count"),
-        ("- {name: b}\n- {name: a, gpus: [H100]}\n", 2, "driver", "a has GPUs and no driver"),
+        ("- {name: b}\n- {name: a, gpus: [H100]}\n", 2, "driver", "a has GPUs: give its driver too, such as 535"),
+        ("- {name: a, driver: '535'}\n", 1, "gpus", "a has a driver: give its gpus too, such as [A100]"),
         ("- {name: a, driver: '535', gpus: [A1000X]}\n", 1, "gpus", "did you mean A100X or"),
         ("- {name: a, driver: '535', gpus: [H10O]}\n", 1, "gpus", "did you mean H100?"),
         ("- {name: a, driver: '535', gpus: [zzzz]}\n", 1, "gpus", "see envbuilder catalog list gpus"),

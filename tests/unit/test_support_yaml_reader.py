@@ -52,6 +52,8 @@ def test_texts_stay_as_written() -> None:
         (b"name: a\nbudgets: {size_gb: -1}", 2, "budgets.size_gb", "not a positive number"),
         (b"name: a\nbudgets: {size_gb: .nan}", 2, "budgets.size_gb", "not a positive number"),
         (b"name: a\ninclude: &x []\nexclude: *x", 2, "exclude", "aliases"),
+        (b"name: a\naxes: {tensorflow: []}", 2, "axes.tensorflow", "the list is empty"),
+        (b"name: a\ntargets: {drivers: ['12.4']}", 2, "targets.drivers[0]", "it is not the CUDA version"),
         (b"name: a\n  b: [", 2, "", "is not YAML"),
         (b"name: \xff", 1, "", "is not UTF-8"),
         (b"- a", 1, "", "expected keys and values"),
