@@ -38,6 +38,9 @@ _UV_GLIBC = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)
 _FIRST_WITHOUT_SDISTS = "2.7"
 """TensorFlow before this line requires packages that exist as sdists only (termcolor 1.1.0, clang 5.0)."""
 
+_NEEDS_SDIST = {("2.12", "3.8")}
+"""Lines of TensorFlow and Python with such a package: no jax before 0.4.16 has a wheel, and those need Python 3.9."""
+
 _NEWEST_GLIBC = 45
 """The largest minor version of the GNU C library in a wheel's name; no such release exists yet."""
 
@@ -205,7 +208,8 @@ def _target(environment: Environment, glibc: str) -> list[str]:
     """Return uv's options for an environment's Python and machine, with uv's newest platform for the glibc."""
     known = max((one for one in _UV_GLIBC if one <= numbers(glibc)[1]), default=_UV_GLIBC[0])
     words = ["--python-version", environment.python, "--python-platform", f"{environment.arch}-manylinux_2_{known}"]
-    if at_least(minor(environment.tensorflow), _FIRST_WITHOUT_SDISTS):
+    line = minor(environment.tensorflow)
+    if at_least(line, _FIRST_WITHOUT_SDISTS) and (line, environment.python) not in _NEEDS_SDIST:
         words += ["--only-binary", ":all:"]
     if not is_final(environment.tensorflow):
         words += ["--prerelease", "if-necessary-or-explicit"]
