@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import importlib
-import io
 import os
 import re
 import sys
@@ -139,8 +138,14 @@ def _report(error: BaseException) -> int:
         case _ if _is_interruption(error):
             console.complain("interrupted; run the same command again to continue")
             return ExitCode.INTERRUPTED
+        case click.exceptions.NoArgsIsHelpError():
+            console.complain(error.format_message())
+            return ExitCode.USAGE
         case click.ClickException():
-            console.complain(_shown(error))
+            from envbuilder.cli.output import document_of
+
+            shown = document_of(error, ExitCode.USAGE)
+            console.complain(f"error: {shown.message}\n  next: {shown.next}")
             return ExitCode.USAGE
         case EnvbuilderError():
             console.complain(f"error: {error}")
@@ -178,12 +183,6 @@ def _of_system(error: OSError) -> EnvbuilderError:
     except OSError as gone:
         return UsageError(f"the working folder cannot be used: {gone.strerror}", hint="change to an existing folder")
     return of_system(error)
-
-
-def _shown(error: click.ClickException) -> str:
-    written = io.StringIO()
-    error.show(written)
-    return written.getvalue().rstrip()
 
 
 def _print_document(error: BaseException, code: int, words: list[str]) -> None:

@@ -57,7 +57,8 @@ def test_error_in_a_file_says_where(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_each_kind_of_error_keeps_its_code_message_and_next(capsys: pytest.CaptureFixture[str]) -> None:
-    for line, wanted in ((("plan", "-s", "no-such-*"), 3), (("explain", "NO_SUCH_CODE"), 2)):
+    lines = (("plan", "-s", "no-such-*"), 3), (("explain", "NO_SUCH_CODE"), 2), (("run", "a.yaml", "b.yaml"), 2)
+    for line, wanted in lines:
         code, out, err = ran(capsys, *line, "--format", "json")
         document = error(out)
         assert (code, document["exit_code"]) == (wanted, wanted)
