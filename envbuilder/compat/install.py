@@ -37,7 +37,7 @@ def matrix_text(name: str, wanted: Combination, environment: Environment, **more
     fields = {"tensorflow": environment.tensorflow, "package": wanted.package}
     fields |= {name: getattr(environment, name) for name in ("python", "os", "flavor")}
     fields |= {name: getattr(wanted, name) for name in ("cuda", "cudnn", "packages")}
-    row = {**fields, "form": environment.variant or WHOLE}
+    row = {**fields, "variant": environment.variant or WHOLE}
     lines = [f"{key}: {value if isinstance(value, str) else json.dumps(value)}" for key, value in more.items()]
     cells = [f"{key}: {json.dumps(value)}" for key, value in row.items() if value]
     return "\n".join([f"name: {name}", *lines, "include:", "  - " + "\n    ".join(cells), ""])

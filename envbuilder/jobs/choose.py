@@ -5,26 +5,27 @@ from __future__ import annotations
 import platform
 import shlex
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import combinations, groupby
 from pathlib import Path
 from typing import Literal, cast
 
 import msgspec
 
 from envbuilder import host as this_host
+from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import VETTED, choose, local_matrices
 from envbuilder.compat.check import CheckDocument, EnvironmentImage, answer, check
-from envbuilder.compat.check_text import CONDITIONAL, finding_lines
+from envbuilder.compat.check_text import CONDITIONAL, change_text, finding_lines
 from envbuilder.compat.fleet import FleetHost, Refused, choose_for, environment_for, findings_with
 from envbuilder.compat.install import matrix_text, pip_install
 from envbuilder.compat.question import Question
-from envbuilder.environment import Combination, Environment, Flavor, Variant
+from envbuilder.environment import Change, Combination, Environment, Flavor, Variant
 from envbuilder.errors import UsageError
 from envbuilder.finding import Code, Finding, Severity, obstacle
 from envbuilder.image import names
 from envbuilder.image.names import reference
-from envbuilder.jobs.explain import reasons
+from envbuilder.jobs.explain import WHY, reasons
 from envbuilder.matrix import Arch
 from envbuilder.support.tables import table
 from envbuilder.verdict import HostRef, Level
@@ -37,7 +38,8 @@ class ChooseDocument(msgspec.Struct, frozen=True, kw_only=True):
     ``environment`` is null if none works; ``compatible`` is then false, or null if the catalogue makes no claim.
     ``why`` has a sentence for each choice, ``refused`` the newer releases, newest first. ``built``: this folder has the
     record of the image. ``commands`` are lines to copy, by purpose. ``matrix`` is the text of the new ``file`` in the
-    one that builds; both are '' if a matrix of the project, or a shipped one, has the environment.
+    one that builds; both are '' if a matrix of the project, or a shipped one, has the environment. ``next``: if none
+    works, the fewest changes that help, each with its command.
     """
 
     schema: Literal["envbuilder/choose/v1"] = "envbuilder/choose/v1"
@@ -53,6 +55,7 @@ class ChooseDocument(msgspec.Struct, frozen=True, kw_only=True):
     commands: dict[str, str] = {}
     matrix: str = ""
     file: str = ""
+    next: dict[str, str] = {}
 
 
 def image_of(environment: Environment | None) -> EnvironmentImage | None:
@@ -97,11 +100,14 @@ def choose_environment(
         compatible=found.compatible, driver=host.driver, gpus=host.gpus, refused=found.refused, findings=found.findings
     )
     if environment is None:
-        return document
+        return msgspec.structs.replace(document, next=dict(_next(wanted, host, catalog, avx=avx)))
+    chosen = tuple(axis for axis in WHY if getattr(environment, axis) and not getattr(wanted, axis))
+    environment = msgspec.structs.replace(environment, chosen=chosen)
     matrix, environment = _in_matrices(environment, root, catalog)
     file = "" if matrix else f"{environment.id}.yaml" if (root / "matrix.yaml").exists() else "matrix.yaml"
     image = reference(environment.image_tag)
     targets = {"drivers": [host.driver] if host.driver else [], "gpus": host.gpus}
+    more = {"targets": targets} if any(targets.values()) else {}
     commands = {
         "build": shlex.join(("envbuilder", "run", *((matrix, "-s", environment.id) if matrix else (file,)))),
         "run": run_line(environment, image),
@@ -115,7 +121,7 @@ def choose_environment(
         image=image,
         built=Workspace(root).image_record(environment.id).is_file(),
         commands={purpose: line for purpose, line in commands.items() if line},
-        matrix=matrix_text("chosen", wanted, environment, targets=targets) if file else "",
+        matrix=matrix_text("chosen", wanted, environment, **more) if file else "",
         file=file,
     )
 
@@ -151,17 +157,51 @@ def from_registry(
 def _why(environment: Environment, host: FleetHost, spec: str, catalog: Catalog) -> Iterator[str]:
     newest = f"the newest{f' of {spec}' if spec not in {'', 'latest'} else ''}"
     word = "given; it" if spec == environment.tensorflow else f"{newest} that"
-    driver = host.driver or f"{_oldest_driver(environment, host.gpus, catalog)} or newer"
+    oldest, newest = _drivers(environment, host.gpus, catalog)
+    driver = host.driver or f"{oldest} {f'to {newest}' if newest else 'or newer'}"
     gpu = f"{', '.join(host.gpus) or 'some GPU'} with driver {driver}"
     yield f"tensorflow {environment.tensorflow}: {word} works on {gpu if environment.flavor == 'gpu' else 'a CPU'}"
     yield from reasons(environment, "given")
 
 
-def _oldest_driver(environment: Environment, gpus: tuple[str, ...], catalog: Catalog) -> str | None:
-    """Return the oldest production driver on which an environment works."""
+def _drivers(environment: Environment, gpus: tuple[str, ...], catalog: Catalog) -> tuple[str | None, str]:
+    """Return the oldest and the newest production driver on which an environment works; '' for the newest of all."""
     known = [release for branch in catalog.drivers for release in branch.production]
-    works = (one for one in known if obstacle(findings_with(environment, one, gpus, catalog)) is None)
-    return next(works, environment.minimum_driver)
+    works = [one for one in known if obstacle(findings_with(environment, one, gpus, catalog)) is None]
+    return (works[0], works[-1] if works[-1] != known[-1] else "") if works else (environment.minimum_driver, "")
+
+
+def _next(wanted: Combination, host: FleetHost, catalog: Catalog, *, avx: bool | None) -> Iterator[tuple[str, str]]:
+    """Yield the fewest changes of given values after which an environment works, with the command for each."""
+    given = {axis: value for axis in ("tensorflow", "python", "os") if (value := getattr(wanted, axis))}
+    given |= {"driver": host.driver} if host.driver and wanted.flavor == "gpu" else {}
+    options = [word for gpu in host.gpus for word in ("--gpu", gpu)] if wanted.flavor == "gpu" else ["--flavor", "cpu"]
+    options += ["--variant", str(wanted.variant)] if wanted.variant != "runtime" else []
+    for count in range(1, len(given) + 1):
+        found = [new for axes in combinations(given, count) if (new := _opened(axes, wanted, host, catalog, avx=avx))]
+        for new in found:
+            words = [word for axis, value in {**given, **new}.items() for word in (f"--{axis}", value)]
+            text = ", ".join(change_text(Change(axis, given[axis], value)) for axis, value in new.items())
+            yield text, shlex.join(("envbuilder", "choose", *options, *words))
+        if found:
+            return
+
+
+def _opened(
+    axes: tuple[str, ...], wanted: Combination, host: FleetHost, catalog: Catalog, *, avx: bool | None
+) -> dict[str, str]:
+    """Return the values of these axes in the newest environment if they are left open; nothing if none works."""
+    opened = {axis: "" if axis == "tensorflow" else None for axis in axes if axis != "driver"}
+    near = msgspec.structs.replace(host, driver=None) if "driver" in axes else host
+    environment = choose_for(msgspec.structs.replace(wanted, **opened), near, catalog, avx=avx).environment
+    if environment is None:
+        return {}
+    values = {axis: str(getattr(environment, axis)) for axis in opened}
+    if near is not host:
+        oldest, newest = _drivers(environment, host.gpus, catalog)
+        too_new = newest and versions.at_least(host.driver or "", newest)
+        values["driver"] = newest if too_new else oldest or ""
+    return values
 
 
 def _in_matrices(environment: Environment, root: Path, catalog: Catalog) -> tuple[str, Environment]:
@@ -226,6 +266,7 @@ def as_text(document: ChooseDocument) -> str:
     for _, rows in groupby(document.refused, lambda row: (row.code, row.compatible)):
         alike = tuple(rows)  # one reason: releases differ in a number of its sentence
         lines.append(f"  {_releases(alike)}: {alike[0].code}: {alike[0].why}")
+    lines += ["", *(f"next: {change}: {command}" for change, command in document.next.items())] if document.next else []
     for finding in document.findings:
         lines += ["", *finding_lines(finding)] if finding.severity is not Severity.INFO else []
     if document.matrix:

@@ -93,7 +93,7 @@ def _environment(matrix: str, environment: Environment, catalog: Catalog) -> Exp
     )
 
 
-_WHY = {
+WHY = {
     "package": "it has wheels for this flavour and this Python; the small one first for the CPU",
     "python": "the system's own",
     "os": "the newest Python with a wheel, preferably on a system that needs no registry",
@@ -102,10 +102,18 @@ _WHY = {
 }
 """Reason of the resolver's choice, by axis."""
 
+_WITH_CUDA = {
+    "python": "the newest with a wheel",
+    "os": "a published image with this CUDA, of which no wheels exist",
+    "cuda": "it comes with the system",
+    "cudnn": "it comes with the system",
+}
+"""The same, on a system that brings CUDA."""
+
 
 def reasons(row: Environment, given: str) -> Iterator[str]:
     """Yield a sentence for each choice, in order; ``given`` is the reason of the others."""
-    for axis, why in _WHY.items():
+    for axis, why in (WHY | _WITH_CUDA if row.flavor == "gpu" and not row.cuda_wheels else WHY).items():
         value = getattr(row, axis)
         if value is not None:
             yield f"{axis} {value}: {f'chosen: {why}' if axis in row.chosen else given}"

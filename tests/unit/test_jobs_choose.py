@@ -50,6 +50,23 @@ def test_release_that_works_on_a_condition_is_no_refusal() -> None:
     found = asked(driver="470.57.02", gpus=("V100",), tensorflow="2.20.0")
     assert (found.environment, found.compatible) == (None, None)
     assert as_text(found).startswith("conditional: ")
+    assert list(found.next) == ["tensorflow 2.20.0 → 2.14.1", "driver 470.57.02 → 525.60.13"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--gpu K80 --driver 580 --tensorflow ~=2.20.0",
+        "--gpu A100 --driver 440",
+        "--flavor cpu --python 3.14 --os plan9",
+    ],
+)
+def test_proposed_change_leads_to_an_environment(options: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text, _ = ran(capsys, "choose", *options.split())
+    commands = re.findall(r"^next: .*: envbuilder (.*)$", text, re.MULTILINE)
+    assert code
+    assert commands
+    assert all(ran(capsys, *shlex.split(one))[0] == 0 for one in commands)
 
 
 def test_range_gets_its_newest_release_and_an_empty_one_no_claim() -> None:
@@ -76,6 +93,7 @@ def test_open_driver_gets_the_oldest_that_works() -> None:
     assert found.environment is not None
     oldest = re.search(r"on H100 with driver (\S+) or newer", found.why[0])
     assert oldest is not None
+    assert "with driver 450.80.02 to 470.256.02" in asked(gpus=("K80",)).why[0]
     below = CATALOG.branch("550")
     assert below is not None
     for driver, works in ((oldest[1], True), (below.production[-1], False)):
@@ -168,4 +186,5 @@ def test_release_without_cuda_wheels_is_chosen_on_an_image_with_its_cuda() -> No
     found = asked(driver="418.87.00", gpus=("V100",))
     assert found.environment is not None
     assert found.environment.os.startswith("nvidia/cuda:10.1")
+    assert not any("given" in why for why in found.why)
     assert "install" not in found.commands
