@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeVar
@@ -177,17 +176,3 @@ def export(scheduler: str, form: str, output: Path, **values: Any) -> None:  # n
     written = tuple(export_jobs(scheduler, jobs, document.matrix, values, output))
     Console().say("\n".join(f"wrote {path}" for path in written) or "nothing is left to validate: no file is written")
     finish(document, form, as_text)
-
-
-@command.command("hosts")
-@click.argument("cluster", type=click.Choice(["kubernetes", "slurm"]))
-@click.argument("source", metavar="FILE|-")
-def hosts(cluster: str, source: str) -> None:
-    from envbuilder.jobs.fleet.hosts import as_yaml, of_kubernetes, of_slurm
-    from envbuilder.workspace import read_users
-
-    data = sys.stdin.buffer.read() if source == "-" else read_users(Path(source))
-    found = of_kubernetes(data) if cluster == "kubernetes" else of_slurm(data)
-    for reason in found.left_out:
-        Console().say(f"left out: {reason}")
-    click.echo(as_yaml(found.fleet), nl=False)

@@ -33,7 +33,6 @@ from envbuilder.engine.buildkit import Trace
 from envbuilder.engine.docker import HistoryEntry, Inspected, to_image
 from envbuilder.image import build, host_settings, lockfile, removed_files, system_lock, wheel_records
 from envbuilder.image.lockfile import Locked
-from envbuilder.jobs.fleet import hosts as fleet_hosts
 from envbuilder.matrix import Matrix
 from envbuilder.probes.suite import elf, fatbin
 from envbuilder.publish import journal
@@ -87,13 +86,6 @@ def matrix(data: bytes) -> None:
     found = parse_yaml(data, "m.yaml", Matrix)
     if len(data) < 300:  # the number of combinations has a limit and tests of its own
         plan(found, store.load())
-
-
-def nodes(data: bytes) -> None:
-    each(
-        lambda: fleet_hosts.as_yaml(fleet_hosts.of_kubernetes(data).fleet),
-        lambda: fleet_hosts.as_yaml(fleet_hosts.of_slurm(data).fleet),
-    )
 
 
 def lock(data: bytes) -> None:
@@ -467,7 +459,6 @@ TARGETS: tuple[Target, ...] = (
     Target("matrix", matrix, files("matrices/*.yaml")),
     Target("fleet", lambda data: parse_yaml(data, "f.yaml", tuple[FleetHost, ...]), files("**/fleets/*.yaml")),
     Target("policy", lambda data: parse_yaml(data, "p.yaml", policy.Policy), files("envbuilder/upgrade/policy.yaml")),
-    Target("nodes", nodes),
     Target("lock", lock, files("images/*cpu*/requirements.lock")),
     Target("verdict", verdict, lambda: documents(*verdicts())),
     Target("configuration", configuration),

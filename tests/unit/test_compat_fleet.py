@@ -1,4 +1,4 @@
-"""The fleet example of twelve hosts: the right cells, the reasons, and the newest TensorFlow for each host."""
+"""Fleet files: the cells and the newest TensorFlow of twelve hosts, host classes, and mistakes with their line."""
 
 from pathlib import Path
 
@@ -7,9 +7,10 @@ from frozen_catalog import up_to
 
 from envbuilder.choice import read_fleet
 from envbuilder.compat.check_text import mark
-from envbuilder.compat.fleet import FleetHost, choose_for, place
+from envbuilder.compat.fleet import FleetHost, advertised, asked_of, choose_for, is_of_class, place
 from envbuilder.compat.plan import plan
 from envbuilder.environment import Environment
+from envbuilder.errors import InputError
 from envbuilder.finding import Code
 from envbuilder.jobs.choose import newest_wanted
 from envbuilder.matrix import Axes, Matrix
@@ -91,3 +92,54 @@ def test_branch_with_the_vendor_s_letter_is_the_branch(tmp_path: Path) -> None:
     path.write_text("[{name: a, driver: R535, gpus: [T4]}, {name: b, driver: '535', gpus: [T4]}]")
     ours, theirs = ([cell.findings for cell in place(ENVIRONMENTS, (host,), CATALOG)] for host in read_fleet(path))
     assert ours == theirs
+
+
+def test_worker_advertises_the_classes_that_jobs_ask_for() -> None:
+    """Its driver and each prefix of it, as words that Dask's command line does not split."""
+    h100, rtx, plain = (
+        advertised("535.104.05", ("NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3"), "x86_64", CATALOG),
+        advertised("550.54.15", ("NVIDIA GeForce RTX 4090",), "x86_64", CATALOG),
+        advertised(None, (), "x86_64", CATALOG),
+    )
+    assert all(" " not in kind and "=" not in kind for kinds in (h100, rtx, plain) for kind in kinds)
+    for gpu, driver in (("H100", "535"), ("H100", "535.104"), ("H100", "535.104.05")):
+        assert asked_of(gpu, driver, "x86_64") in h100
+    assert asked_of("H100", "53", "x86_64") not in h100
+    assert asked_of("GeForce RTX 4090", "550", "x86_64") in rtx
+    assert list(plain) == [asked_of("", "", "x86_64")]
+
+
+def test_slice_is_a_kind_of_its_own() -> None:
+    """By NVML's name and by Kubernetes' label it is the same slice, and neither another slice nor the whole GPU."""
+    slices = ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "A100 MIG 1g.5gb")
+    assert {CATALOG.gpu_model(text) for text in slices} == {"A100 MIG 1g.5gb"}
+    assert CATALOG.gpu_model("NVIDIA A100-SXM4-40GB") == "A100"
+    assert CATALOG.gpu_model("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb.me") == "A100 MIG 1g.10gb+me"
+    assert CATALOG.gpu("A100 MIG 1g.5gb") is CATALOG.gpu("A100"), (
+        "what the rules know of it is what they know of its GPU"
+    )
+    for seen, same in (((slices[0],), True), (("NVIDIA A100-SXM4-40GB",), False), (("A100 MIG 2g.10gb",), False)):
+        assert is_of_class("A100 MIG 1g.5gb", "550", "550.54.15", seen, CATALOG) is same
+    assert not is_of_class("A100", "550", "550.54.15", slices[:1], CATALOG), "a slice does not prove the whole"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key", "says"),
+    [
+        ("- {name: a}\n- {name: a, count: 2}\n", 1, "name", "2 hosts have the name a: join them with count"),
+        ("- {name: b}\n- {name: a, gpus: [H100]}\n", 2, "driver", "a has GPUs: give its driver too, such as 535"),
+        ("- {name: a, driver: '535'}\n", 1, "gpus", "a has a driver: give its gpus too, such as [A100]"),
+        ("- {name: a, driver: '535', gpus: [A1000X]}\n", 1, "gpus", "did you mean A100X or"),
+        ("- {name: a, driver: '535', gpus: [H10O]}\n", 1, "gpus", "did you mean H100?"),
+        ("- {name: a, driver: '535', gpus: [zzzz]}\n", 1, "gpus", "see envbuilder catalog list gpus"),
+    ],
+)
+def test_host_that_no_host_can_be_is_a_problem_with_its_line(
+    tmp_path: Path, text: str, line: int, key: str, says: str
+) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError) as error:
+        read_fleet(path, CATALOG)
+    (problem,) = error.value.problems
+    assert (problem.line, problem.key, says in problem.message) == (line, key, True), problem

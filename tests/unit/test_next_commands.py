@@ -39,7 +39,7 @@ FILLED = (
 )
 """Placeholders of messages, and their values in the project of this test."""
 
-WORDS = ("gpus", "drivers", "systems", "cuda", "cudnn", "tensorflow", "kubernetes", "-", "5", "full", "json")
+WORDS = ("gpus", "drivers", "systems", "cuda", "cudnn", "tensorflow", "-", "5", "full", "json")
 """Words that may follow a command, next to options, placeholders and quoted texts; prose ends it."""
 
 
@@ -96,7 +96,7 @@ def proposed(text: str) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
 
 PROPOSED = sorted({one for text in texts() for one in proposed(text)})
 
-ELSEWHERE = ("build", "catalog inspect", "catalog refresh", "clean", "doctor", "fleet hosts", "fleet worker")
+ELSEWHERE = ("build", "catalog inspect", "catalog refresh", "clean", "doctor", "fleet worker")
 OF_IMAGES = ("publish", "run", "upgrade", "validate", "verify")
 """Commands that need an engine, an index or a registry: tests of their own run them to the end."""
 

@@ -102,7 +102,7 @@ def _kubernetes_nodes(job: Job) -> dict[str, str]:
     if job.spec.gpu and not labels:
         raise UsageError(
             f"no row of the fleet file has Kubernetes labels for {job.spec.host_class}",
-            hint="`kubectl get nodes -o json | envbuilder fleet hosts kubernetes -` writes rows with labels",
+            hint="add those that `kubectl get nodes --show-labels` shows, such as nvidia.com/gpu.product",
         )
     arch = next(name for name, arch in ARCHS.items() if arch == job.spec.arch)
     return {"kubernetes.io/arch": arch, **(labels if job.spec.gpu else {})}
