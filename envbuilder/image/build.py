@@ -157,7 +157,7 @@ def ensure(
     before = read_document(workspace.image_record(environment.id), ImageRecord)
     named = before is not None and before.reference == names.reference(environment.image_tag)
     if before and named and before.key == key and not options.no_cache and engine.image(before.image) is not None:
-        return _built(environment, before, files, workspace, fresh=False)
+        return built_of(environment, before, files, workspace, fresh=False)
     tools = catalog.system(names.TOOLS_SYSTEM) if environment.on_registry_base else None
     bases = {"BASE": base.reference} | ({"TOOLS": base_of(tools).reference} if tools else {})
     checkout = _checkout(workspace.images, files)
@@ -192,7 +192,7 @@ def ensure(
         omitted=removed_files.sums(removed_files.parse(carried_out(files, request.dockerfile)).values()),
     )
     write_document(workspace.image_record(environment.id), record)
-    built = _built(environment, record, files, workspace, fresh=True)
+    built = built_of(environment, record, files, workspace, fresh=True)
     wheels = WheelRecords(options.index, pins=built.pins, own=environment.added.indexes)
     wheels.store(system_lock.pinned_wheels(built.lock, built.system), environment.python, environment.arch)
     for stored in request.cache_from:
@@ -234,7 +234,7 @@ def stored_build(environment: Environment, workspace: Workspace) -> Built | None
     """Return the result of an earlier build in a workspace, without the engine; None if there is none."""
     if (record := read_document(workspace.image_record(environment.id), ImageRecord)) is None:
         return None
-    return _built(environment, record, build_files(environment.id, workspace), workspace, fresh=False)
+    return built_of(environment, record, build_files(environment.id, workspace), workspace, fresh=False)
 
 
 def _files(environment: Environment, catalog: Catalog, workspace: Workspace, options: BuildOptions) -> dict[str, bytes]:
@@ -252,7 +252,7 @@ def _files(environment: Environment, catalog: Catalog, workspace: Workspace, opt
     return write_context(environment, lock, workspace)
 
 
-def _built(
+def built_of(
     environment: Environment, record: ImageRecord, files: Mapping[str, bytes], workspace: Workspace, *, fresh: bool
 ) -> Built:
     return Built(

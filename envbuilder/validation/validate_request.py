@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import replace
+from typing import Any
 
 from envbuilder.catalog.base_facts import BaseFacts
 from envbuilder.catalog.model import Catalog
@@ -13,10 +14,9 @@ from envbuilder.engine.docker import connect
 from envbuilder.engine.port import Engine
 from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
-from envbuilder.image import lockfile, removed_files, system_lock
-from envbuilder.image.build import Built, ImageRecord, digests_of, stored_build
-from envbuilder.image.context import authorities, build_files
-from envbuilder.image.layers import carried_out
+from envbuilder.image import removed_files
+from envbuilder.image.build import Built, ImageRecord, built_of, digests_of, stored_build
+from envbuilder.image.context import build_files
 from envbuilder.image.wheel_records import read_pins
 from envbuilder.matrix import Budgets
 from envbuilder.pypi.client import open_index
@@ -32,7 +32,7 @@ from envbuilder.validation.suite_session import progress_of
 from envbuilder.validation.validate import ValidationRequest, lower_image, validate, validate_here
 from envbuilder.validation.verdict_store import validate_and_record
 from envbuilder.verdict import Verdict
-from envbuilder.workspace import Workspace, read_document, read_stored
+from envbuilder.workspace import Workspace, read_document
 
 _NAME = re.compile(r"[a-z0-9]+([._:@/-]+[A-Za-z0-9_]+)*", re.IGNORECASE)
 _ID = re.compile(_NAME.pattern.replace("/", ""), re.IGNORECASE)
@@ -135,23 +135,15 @@ def of_record(request: ValidationRequest, name: str, workspace: Workspace) -> Va
         return request
     path = f"{name}/environment.json"
     environment = decoding.from_json(files.get(path, b""), Environment, f"images/{path} is damaged")
-    base = environment.on_registry_base
-    facts = read_document(workspace.base(base.image.rpartition("@")[2]), BaseFacts) if base else None
-    context = known_image.key_of(digests_of(files))
-    return replace(
-        request,
-        environment=environment,
-        base=base.image if base else "",
-        base_id=base.image if base else "",
-        base_layers=facts.layers if facts else (),
-        lock=decoding.lossy(files.get(f"{name}/{lockfile.LOCK}", b"")),
-        removed=carried_out(files, f"{name}/Dockerfile"),
-        pins=read_pins(workspace),
-        system=system_lock.texts(workspace.context(name), environment),
-        context=context,
-        authorities=authorities(environment, files),
-        known=known_image.parse(read_stored(workspace.known_image(name)) or b"", context),
+    base = environment.on_registry_base.image if environment.on_registry_base else ""
+    facts = read_document(workspace.base(base.rpartition("@")[2]), BaseFacts) if base else None
+    none: dict[str, Any] = dict.fromkeys(("key", "image", "reference", "base_origin", "builder"), "")  # of no build
+    context = digests_of(files)
+    record = ImageRecord(
+        **none, environment=name, base=base, base_id=base, context=context, layers=(), size=0, seconds=0.0
     )
+    found = request.of(built_of(environment, record, files, workspace, fresh=False), image=request.image)
+    return replace(found, base_layers=facts.layers if facts else ())
 
 
 def as_text(verdict: Verdict) -> str:
