@@ -12,7 +12,6 @@ import msgspec
 
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.probes.suite.loader import parse_cache
 from envbuilder.support import pem
 from envbuilder.support.architectures import ARCHS
 from envbuilder.validation.file_records import InstalledPackage, distributions, site_of
@@ -415,8 +414,7 @@ class _Entries:
             if PATHS["object"].search(path):
                 below.update([posixpath.basename(path)] if entry.layer < self._subject.own_layers else [])
                 own += [path] if self._subject.is_added(path) else []
-        cached = parse_cache(self._files.content("etc/ld.so.cache") or b"")
-        named = (path.strip("/") for name in below for path in cached.get(name, ()))
+        named = (path.strip("/") for name in below for path in self._subject.search.cache.get(name, ()))
         return frozenset((*named, *(path for path in own if posixpath.basename(path) in below)))
 
     def _is_started(self, path: str) -> bool:

@@ -17,7 +17,6 @@ from envbuilder.image import lockfile
 from envbuilder.image.lockfile import Locked
 from envbuilder.image.system_lock import CUDNN_LOCK
 from envbuilder.image.wheel_records import WheelRecords
-from envbuilder.probes.suite.loader import DEFAULTS, parse_cache
 from envbuilder.support import decoding, terminal_text
 from envbuilder.validation.file_records import InstalledPackage, distributions
 from envbuilder.validation.image_files import ImageFiles
@@ -98,7 +97,7 @@ class ImageContext:
 
     @property
     def home(self) -> str:
-        return self._account[5]
+        return self.image.env.get("HOME") or self._account[5]
 
     @property
     def user(self) -> int | None:
@@ -126,13 +125,9 @@ class ImageContext:
     def loader_folders(self) -> frozenset[str]:
         told = (decoding.lossy(text) for path, text in self.files.kept() if path.startswith("etc/ld.so.conf"))
         lines = (line.strip() for text in told for line in text.splitlines())
-        cached = parse_cache(self.files.content("etc/ld.so.cache") or b"")
-        folders = {
-            *self.entries("LD_LIBRARY_PATH"),
-            *DEFAULTS,
-            *(line for line in lines if line.startswith("/")),
-            *(posixpath.dirname(path) for paths in cached.values() for path in paths),
-        }
+        cached = (posixpath.dirname(path) for paths in self.search.cache.values() for path in paths)
+        named = (line for line in lines if line.startswith("/"))
+        folders = {*self.entries("LD_LIBRARY_PATH"), *self.search.defaults, *named, *cached}
         return frozenset(map(self.files.resolve, folders))
 
     def is_of_system(self, path: str) -> bool:

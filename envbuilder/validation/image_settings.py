@@ -92,8 +92,8 @@ _Setting = tuple[Finding, _Effect]
 
 def configuration(subject: ImageContext) -> CheckOutput:
     env = subject.image.env
-    settings = [*_by_table(subject, env), *_in_files(subject), *keras_settings(subject, env)]
-    others = (*_instructions(subject, env), *can_start(subject, env), *scratch(subject, env))
+    settings = [*_by_table(subject, env), *_in_files(subject), *keras_settings(subject)]
+    others = (*_instructions(subject), *can_start(subject), *scratch(subject))
     settings += [(one, "breaks") for one in others]
     none = f"{len(env)} variables, none of which breaks anything"
     follow = {one.subject: _TABLE.effects[effect].follow for one, effect in settings}
@@ -131,7 +131,7 @@ def _in_files(subject: ImageContext) -> Iterator[_Setting]:
         yield from _by_table(subject, {name: value.strip("\"'") for name, value in assigned}, place)
 
 
-def _instructions(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
+def _instructions(subject: ImageContext) -> Iterator[Finding]:
     volumes = subject.image.settings.get("volumes")
     for volume in volumes if isinstance(volumes, dict) else ():
         folder = f"{subject.files.resolve(str(volume))}/"
@@ -139,6 +139,7 @@ def _instructions(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Fin
             yield found("volume", volume=escaped(str(volume)))
     if check := subject.image.settings.get("healthcheck"):
         yield found("health_check", check=escaped(str(check)))
+    env = subject.image.env
     encoding = env.get("PYTHONIOENCODING", "").partition(":")[0]
     if encoding and not _is_encoding(encoding):
         yield found("no_encoding")
@@ -159,9 +160,10 @@ _MOST_SETTINGS = 1 << 20
 """Bytes of the settings of Keras that are read; Keras writes a hundred."""
 
 
-def keras_settings(subject: ImageContext, env: Mapping[str, str]) -> Iterator[_Setting]:
+def keras_settings(subject: ImageContext) -> Iterator[_Setting]:
     """Judge the settings file of Keras: each setting is a row of the table, with the file's name before its own."""
-    folder = env.get("KERAS_HOME") or f"{env.get('HOME') or subject.home}/.keras"
+    env = subject.image.env
+    folder = env.get("KERAS_HOME") or f"{subject.home}/.keras"
     path = f"{folder}/{_KERAS_FILE}".strip("/")
     if subject.files.file(path) is None:
         return
@@ -191,22 +193,22 @@ _LIST_IN_QUOTES = re.compile(r"\['[^']*'\s*[,\]]")
 """The result of ``CMD ['python', 'app.py']``: one text for a shell, whose first word is not a program."""
 
 
-def can_start(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
+def can_start(subject: ImageContext) -> Iterator[Finding]:
     image, count = subject.image, len(subject.files.paths)
     words = image.entrypoint or image.command
     kind = "entry point" if image.entrypoint else "command"
-    if words and _program(subject, env, words[0]) is None and count > 1:
+    if words and _program(subject, words[0]) is None and count > 1:
         yield found("no_such_program", kind=kind, word=escaped(words[0]))
     if words and _LIST_IN_QUOTES.match(words[-1]) and words[0].endswith("sh"):
         yield found("list_in_quotes", kind=kind)
     name, accounts = image.user.partition(":")[0], [row[0] for row in subject.accounts]
     if name and not name.isdecimal() and name not in accounts and (accounts or count > _COMPLETE):
         yield found("no_such_user", name=escaped(name))
-    yield from _python(subject, env)
+    yield from _python(subject)
 
 
-def _python(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
-    own, paths = _program(subject, env, "python") or _program(subject, env, "python3"), subject.files.paths
+def _python(subject: ImageContext) -> Iterator[Finding]:
+    own, paths = _program(subject, "python") or _program(subject, "python3"), subject.files.paths
     program = subject.files.file(own) if own else None
     if program is not None and program.row.has_capabilities:
         yield found("python_with_capabilities", path=own)
@@ -222,17 +224,14 @@ def _python(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
         yield found("environment_moved", folder=f"/{ENVIRONMENT}")
 
 
-def _program(subject: ImageContext, env: Mapping[str, str], word: str) -> str | None:
-    places = [word] if "/" in word else [f"{folder}/{word}" for folder in env.get("PATH", "/usr/bin:/bin").split(":")]
-    for place in places:
-        path = place if place.startswith("/") else f"{subject.image.workdir}/{place}"
-        found = subject.files.file(path)
-        if found is not None and found.row.mode & 0o111:
-            return posixpath.normpath(path).strip("/")
-    return None
+def _program(subject: ImageContext, word: str) -> str | None:
+    folders = [subject.image.workdir] if "/" in word else subject.entries("PATH") or ["usr/bin", "bin"]
+    paths = (posixpath.normpath(posixpath.join("/", folder, word)).strip("/") for folder in folders)
+    there = ((path, subject.files.file(path)) for path in paths)
+    return next((path for path, program in there if program is not None and program.row.mode & 0o111), None)
 
 
-def scratch(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
+def scratch(subject: ImageContext) -> Iterator[Finding]:
     user = subject.user
     if len(subject.files.paths) < _COMPLETE:
         return
@@ -241,7 +240,7 @@ def scratch(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
         yield found("accounts_of_root", names=escaped(", ".join(roots)))
     if user and not _may_write(subject.files.paths.get(subject.files.resolve("tmp")), user):
         yield found("closed_tmp", user=escaped(subject.image.user))
-    own = subject.files.resolve(env.get("HOME") or subject.home) if user and subject.is_managed else ""
+    own = subject.files.resolve(subject.home) if user and subject.is_managed else ""
     if user and own and not _may_write(subject.files.paths.get(own), user):
         yield found("closed_home", user=escaped(subject.image.user), number=user, path=f"/{escaped(own)}")
 

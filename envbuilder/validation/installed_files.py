@@ -19,7 +19,7 @@ from envbuilder.probes.slimming.remove_files import digest_of_rows, is_below
 from envbuilder.probes.suite import tensorflow_install
 from envbuilder.support import decoding
 from envbuilder.validation.file_areas import Difference, Event, Reported, Reporter, report
-from envbuilder.validation.file_records import InstalledPackage, digest_of, distributions, of_wheel, site_of
+from envbuilder.validation.file_records import InstalledPackage, digest_of, distributions, of_wheel, prefix_of, site_of
 from envbuilder.validation.image_claims import build_note, carried_list, without_cuda
 from envbuilder.validation.image_context import (
     OF_TENSORFLOW,
@@ -314,9 +314,10 @@ def environments(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
 
     A Python looks for ``pyvenv.cfg`` one folder up; ``home`` there names the folder of its library.
     """
-    for prefix in sorted({posixpath.normpath(f"{site}/../../..") for site in sites}):
-        python = next((path for path in _pythons(subject, prefix) if path.endswith(("/python", "/python3"))), "")
-        if not python:
+    for prefix in sorted(set(map(prefix_of, sites))):
+        programs = (f"{prefix}/bin/python", f"{prefix}/bin/python3")
+        python = next((path for path in programs if subject.files.file(path) is not None), None)
+        if python is None:
             continue
         # A system's Python searches dist-packages, and below /usr/local, without a pyvenv.cfg.
         is_noted = prefix != "usr/local" and any(
@@ -326,11 +327,6 @@ def environments(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
             yield found("other_python", subject.severity, text=text, prefix=prefix)
         for name, _, tried in unmet(subject.search, f"/{subject.files.resolve(python)}"):
             yield found("interpreter_needs", name=name, tried=", ".join(tried[:6]))
-
-
-def _pythons(subject: ImageContext, prefix: str) -> list[str]:
-    names = sorted(filter(PATHS["python"].match, subject.search.names(f"{prefix}/bin")), key=len)
-    return [path for path in (f"{prefix}/bin/{name}" for name in names) if subject.files.file(path) is not None]
 
 
 def homes(note: bytes) -> list[str]:

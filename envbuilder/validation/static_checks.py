@@ -111,9 +111,6 @@ def _markers(subject: ImageContext) -> dict[str, str]:
         "sys_platform": "linux",
         "platform_system": "Linux",
         "platform_machine": ARCHS.get(subject.image.architecture, subject.image.architecture),
-        "os_name": "posix",
-        "implementation_name": "cpython",
-        "platform_python_implementation": "CPython",
     }
 
 
