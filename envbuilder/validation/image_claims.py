@@ -13,6 +13,7 @@ from envbuilder.engine.port import Image
 from envbuilder.environment import WHOLE, Environment
 from envbuilder.finding import Code, Finding
 from envbuilder.image import lockfile, removed_files, system_lock
+from envbuilder.image.names import ENVIRONMENT_LABEL
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.support import decoding
 from envbuilder.validation.image_context import CheckOutput, ImageContext, found, listed, output
@@ -20,7 +21,7 @@ from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.image_loader import ImagePython, InstalledFramework
 from envbuilder.validation.suite_plan import Facts
 
-ENVIRONMENT_LABEL, LOCK_LABEL = "org.envbuilder.environment", "org.envbuilder.lock"
+LOCK_LABEL = "org.envbuilder.lock"
 SYSTEM_LABEL, FORM_LABEL = "org.envbuilder.system", "org.envbuilder.form"
 VERSION_LABEL = "org.opencontainers.image.version"
 DOCUMENT, LOCK = "opt/envbuilder/environment.json", "opt/envbuilder/requirements.lock"

@@ -22,7 +22,7 @@ from envbuilder.engine.port import ContainerSpec, Engine, Image
 from envbuilder.environment import Additions, Environment
 from envbuilder.errors import UsageError
 from envbuilder.finding import Severity
-from envbuilder.image.names import BASE_NAME_LABEL
+from envbuilder.image.names import BASE_NAME_LABEL, ENVIRONMENT_LABEL
 from envbuilder.image.system_lock import needed
 from envbuilder.image.wheel_records import Pin, WheelRecords
 from envbuilder.matrix import Budgets
@@ -62,7 +62,8 @@ class ValidationRequest:
     ``catalog`` provides the expectations. ``lock`` and ``removed`` are the texts of its lock and of its list of removed
     files, ``system`` the locks of system packages by name, ``base`` and ``base_id`` reference and id of its base image,
     ``base_layers`` the diff ids of that image, if its facts name them: then this host need not have it.
-    ``built`` is the id of the image that a build on this host made of the lock ('' if none), ``context`` the key of
+    ``built`` is the id of the image that a build on this host made of the lock ('' if none; of a foreign image, of the
+    environment's image below it), ``context`` the key of
     the build's files, ``known`` the record of such an image, ``authorities`` the certificates that the matrix adds.
     ``pins`` are proved contents of large wheels by hash; ``index`` is queried for those of others. ``gpus`` is
     ``none``, ``all``, a list of indices, or ``auto`` (all that the engine can pass on). ``extra`` are checks that the
@@ -284,7 +285,7 @@ class _Target:
         self.engine, self.image, self.request = engine, image, request
         self.spec = _container(image, request, has_gpus=has_gpus)
         self.environment, self.lock = request.environment, request.lock
-        label = image.labels.get(image_claims.ENVIRONMENT_LABEL, "")
+        label = image.labels.get(ENVIRONMENT_LABEL, "")
         if self.environment is None:
             found = image_claims.document(self.files)
             is_claimed = found is not None and found.id == label and not image_claims.contradicts_itself(found)
@@ -333,7 +334,7 @@ class _Target:
 
     def _context(self, below: int) -> ImageContext:
         request, environment = self.request, self.request.environment  # this host's word, never the image's
-        whole = lower_image(self.engine, self.image, request.built) if environment is not None else None
+        whole = lower_image(self.engine, self.image, request.built)
         own = known_image.place(request.known, self.image)
         is_proven = own and own.start == below and request.profile == "quick" and not request.fresh
         has_no_word = environment is None or (bool(needed(environment)) and not request.system)

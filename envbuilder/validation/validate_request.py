@@ -14,7 +14,7 @@ from envbuilder.engine.docker import connect
 from envbuilder.engine.port import Engine
 from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
-from envbuilder.image import removed_files
+from envbuilder.image import names, removed_files
 from envbuilder.image.build import Built, ImageRecord, built_of, digests_of, stored_build
 from envbuilder.image.context import build_files
 from envbuilder.image.wheel_records import read_pins
@@ -27,7 +27,6 @@ from envbuilder.support.console import Console
 from envbuilder.support.tables import table
 from envbuilder.validation import known_image
 from envbuilder.validation.checks import Profile
-from envbuilder.validation.image_claims import ENVIRONMENT_LABEL
 from envbuilder.validation.suite_session import progress_of
 from envbuilder.validation.validate import ValidationRequest, lower_image, validate, validate_here
 from envbuilder.validation.verdict_store import validate_and_record
@@ -99,7 +98,7 @@ def _of_image(
         raise UsageError(text, hint="envbuilder build, or docker pull")
     if request.environment is not None:
         return request
-    name = image.labels.get(ENVIRONMENT_LABEL, "")
+    name = image.labels.get(names.ENVIRONMENT_LABEL, "")
     record = _record(name, workspace)
     if record is not None and lower_image(engine, image, record.image) is not None:
         found = _of_matrices(name, matrix, workspace, catalog)
@@ -109,7 +108,10 @@ def _of_image(
     if known_image.place(recorded.known, image):
         return recorded
     removed = removed_files.named(image.labels.get(removed_files.LABEL, ""), recorded.lock, recorded.removed)
-    return replace(request, catalog=catalog, removed=removed, pins=read_pins(workspace))
+    # Without a record, the engine may have the environment's image: what is on top of it is an addition.
+    below = lower_image(engine, image, names.reference(name)) if _ID.fullmatch(name) else None
+    built = below.id if below is not None and below.id != image.id else ""
+    return replace(request, catalog=catalog, removed=removed, pins=read_pins(workspace), built=built)
 
 
 def _record(name: str, workspace: Workspace) -> ImageRecord | None:

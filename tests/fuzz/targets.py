@@ -389,7 +389,8 @@ def single_files(data: bytes) -> None:
     text = decoding.lossy(data)
     layer_scan._dynamic(data)
     secret_scan.secrets_in("app/.env", data)
-    tuple(keras_settings(context_of(image_of({"root/.keras/keras.json": data, "etc/passwd": data})), {"HOME": "/root"}))
+    files = image_of({"root/.keras/keras.json": data, "etc/passwd": data})
+    tuple(keras_settings(context_of(files, env={"HOME": "/root"})))
     artefact.build_info(text)
     with contextlib.suppress(*REFUSED):
         removed_files.parse(text)

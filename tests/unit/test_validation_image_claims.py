@@ -14,9 +14,9 @@ from envbuilder.catalog.store import load
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, removed_files
+from envbuilder.image.names import ENVIRONMENT_LABEL
 from envbuilder.validation import validate_request
 from envbuilder.validation.image_claims import (
-    ENVIRONMENT_LABEL,
     FORM_LABEL,
     carried_list,
     claims,
@@ -175,7 +175,7 @@ def workspace(tmp_path: Path) -> Workspace:
     context.mkdir(parents=True)
     (context / lockfile.LOCK).write_text(LOCK)
     (context / "Dockerfile").write_text(STEP)
-    (context / "environment.json").write_bytes(msgspec.json.encode(DOCUMENT))
+    (context / "environment.json").write_bytes(msgspec.json.encode({**DOCUMENT, "id": ID}))
     write_atomically(made.images / "shared/packages/x" / removed_files.REMOVED, LIST.encode())
     return made
 

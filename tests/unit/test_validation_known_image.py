@@ -16,11 +16,10 @@ from envbuilder.catalog.store import load
 from envbuilder.engine.port import Image, Layer, LayerStream
 from envbuilder.image.build import digests_of
 from envbuilder.image.context import build_files
-from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_NAME_LABEL, HOST_LABELS
+from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_NAME_LABEL, ENVIRONMENT_LABEL, HOST_LABELS, reference
 from envbuilder.validation import known_image, suite_plan, validate_request, verdict_store
 from envbuilder.validation import validate as validate_module
 from envbuilder.validation.checks import CHECKS
-from envbuilder.validation.image_claims import ENVIRONMENT_LABEL
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.known_image import KnownImage, describe, differences
 from envbuilder.validation.validate import ValidationRequest, validate
@@ -241,6 +240,15 @@ def test_image_on_recorded_layers_is_of_its_environment_without_a_build_on_this_
         engine = FakeEngine(_store={"x:1": replace(image, layers=layers)})
         request = validate_request._of_image(ValidationRequest("x:1"), None, engine, there, load())
         assert (request.environment and request.environment.id) == expected
+
+
+def test_image_on_the_environments_image_of_this_engine_has_additions_without_a_record(tmp_path: Any) -> None:
+    labels = {ENVIRONMENT_LABEL: environment().id}
+    more = replace(OURS, id=digest("more"), labels=labels, layers=(*OURS.layers, Layer(digest("more"), 1)))
+    engine = FakeEngine(_store={"x:1": more, reference(environment().id): OURS, "y:1": replace(OURS, labels=labels)})
+    for name, built in (("x:1", OURS.id), ("y:1", "")):
+        request = validate_request._of_image(ValidationRequest(name), None, engine, workspace(tmp_path), load())
+        assert (request.environment, request.built) == (None, built)
 
 
 @pytest.mark.parametrize(
