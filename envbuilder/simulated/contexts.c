@@ -32,6 +32,12 @@ void *current_context(void) {
   return depth ? stack[depth - 1] : NULL;
 }
 
+int context_state(void) {
+  const struct context *now = current_context();
+  if (!now) return INVALID_CONTEXT;
+  return now == &primary[now->device] && !retained[now->device] ? CONTEXT_IS_DESTROYED : OK;
+}
+
 API cuDevicePrimaryCtxRetain(struct context **context, int device) {
   ENTER_INITIALISED();
   if (!known(device)) return INVALID_DEVICE;
@@ -45,7 +51,8 @@ API cuDevicePrimaryCtxRetain(struct context **context, int device) {
 API cuDevicePrimaryCtxRelease_v2(int device) {
   ENTER_INITIALISED();
   if (!known(device)) return INVALID_DEVICE;
-  if (retained[device]) retained[device]--;
+  if (!retained[device]) return INVALID_CONTEXT;
+  retained[device]--;
   return OK;
 }
 
@@ -132,8 +139,8 @@ API cuCtxGetId(struct context *context, unsigned long long *id) {
 }
 
 API cuCtxGetFlags(unsigned *flags) {
-  ENTER_INITIALISED();
-  *flags = 0;
+  ENTER_CONTEXT();
+  *flags = 8; /* CU_CTX_MAP_HOST */
   return OK;
 }
 

@@ -20,8 +20,10 @@ enum {
   INVALID_IMAGE = 200,
   INVALID_CONTEXT = 201,
   NO_BINARY_FOR_GPU = 209,
+  INVALID_PTX = 218,
   UNSUPPORTED_PTX_VERSION = 222,
   NOT_FOUND = 500,
+  CONTEXT_IS_DESTROYED = 709,
   NOT_SUPPORTED = 801
 };
 
@@ -62,6 +64,8 @@ int entered(const char *name);
 int is_initialised(void);
 int current_device(void);
 void *current_context(void);
+/* OK, or why the calling thread has no context to work in. */
+int context_state(void);
 
 #define API __attribute__((visibility("default"))) int
 #define ENTER()                       \
@@ -72,8 +76,11 @@ void *current_context(void);
 #define ENTER_INITIALISED() \
   ENTER();                  \
   if (!is_initialised()) return NOT_INITIALIZED
-#define ENTER_CONTEXT()     \
-  ENTER_INITIALISED();      \
-  if (!current_context()) return INVALID_CONTEXT
+#define ENTER_CONTEXT()          \
+  ENTER_INITIALISED();           \
+  do {                           \
+    int state_ = context_state(); \
+    if (state_) return state_;   \
+  } while (0)
 
 #endif

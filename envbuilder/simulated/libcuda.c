@@ -5,14 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int initialised;
+static int initialised, repeated;
 
-/* CUDA_VISIBLE_DEVICES: indices or beginnings of UUIDs in the order wanted; what is no GPU ends the list. */
-static int wanted(const struct profile *p, const char *word) {
+/* CUDA_VISIBLE_DEVICES: indices, or beginnings of UUIDs, in the order wanted. What is no GPU, or of another form than
+   the first, ends the list; a GPU that is there twice makes the start fail.
+*/
+static int wanted(const struct profile *p, const char *word, int by_index) {
   char uuid[TEXT], *end;
   long index = strtol(word, &end, 10);
-  if (end != word && (!*end || *end == ',')) return index >= 0 && index < p->gpus ? (int)index : -1;
   size_t length = strcspn(word, ",");
+  if (by_index) return end != word && index >= 0 && index < p->gpus ? (int)index : -1;
   for (int i = 0; length > 4 && i < p->gpus; i++) {
     snprintf(uuid, sizeof uuid, UUID_TEXT, (unsigned)i);
     if (!strncmp(uuid, word, length)) return i;
@@ -24,9 +26,11 @@ void arranged(struct profile *p) {
   const char *word = getenv("CUDA_VISIBLE_DEVICES");
   struct profile all = *p;
   if (!word) return;
+  int by_index = *word != 'G';
   for (p->gpus = 0; *word && p->gpus < MOST_GPUS; word += *word == ',') {
-    int index = wanted(&all, word);
+    int index = wanted(&all, word, by_index);
     if (index < 0) return;
+    for (int i = 0; i < p->gpus; i++) repeated |= p->gpu[i].place == all.gpu[index].place;
     p->gpu[p->gpus++] = all.gpu[index];
     word += strcspn(word, ",");
   }
@@ -43,6 +47,7 @@ API cuInit(unsigned flags) {
   ENTER();
   if (flags) return INVALID_VALUE;
   if (!the_profile()->gpus) return NO_DEVICE;
+  if (repeated) return INVALID_DEVICE;
   initialised = 1;
   return OK;
 }
@@ -183,6 +188,11 @@ API cuDeviceCanAccessPeer(int *can, int device, int peer) {
 /* Attributes by number (CUdevice_attribute). What differs between GPUs comes from the profile; the rest are the
  * limits that every GPU since Volta has (CUDA C++ Programming Guide, "Features and Technical Specifications"), and
  * clocks are one round figure. What is absent here is 0: "not supported". */
+static int shared_memory(const struct gpu *g) {
+  int kib = g->major == 7 ? (g->minor ? 64 : 96) : g->major == 8 ? (g->minor == 0 || g->minor == 7 ? 164 : 100) : 0;
+  return 1024 * (kib ? kib : g->major < 7 ? 96 : g->major < 12 ? 228 : 100); /* per multiprocessor */
+}
+
 static int attribute(const struct gpu *g, int number) {
   switch (number) {
     case 1: case 2: case 5: return number == 5 ? 2147483647 : 1024; /* block and grid extents */
@@ -209,9 +219,9 @@ static int attribute(const struct gpu *g, int number) {
     case 51: return 32;
     case 75: return g->major;
     case 76: return g->minor;
-    case 81: return 167936;
+    case 81: return shared_memory(g);
     case 87: return 2;
-    case 97: return 166912;
+    case 97: return shared_memory(g) - (g->major >= 8 ? 1024 : 0);
     case 106: return 32;
     case 134: return -1; /* NUMA node unknown */
     default: return 0;
@@ -221,6 +231,7 @@ static int attribute(const struct gpu *g, int number) {
 API cuDeviceGetAttribute(int *value, int number, int device) {
   ENTER_INITIALISED();
   NEED_DEVICE(device);
+  if (number < 1) return INVALID_VALUE;
   *value = attribute(&the_profile()->gpu[device], number);
   return OK;
 }

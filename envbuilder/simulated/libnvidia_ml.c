@@ -64,7 +64,7 @@ API nvmlShutdown(void) {
   return OK;
 }
 
-/* The texts are those that nvidia-smi prints after "Failed to initialize NVML: ". */
+/* The texts are those of driver 580, which nvidia-smi prints after "Failed to initialize NVML: ". */
 __attribute__((visibility("default"))) const char *nvmlErrorString(int code) {
   switch (code) {
     case 0: return "Success";
@@ -72,14 +72,31 @@ __attribute__((visibility("default"))) const char *nvmlErrorString(int code) {
     case 2: return "Invalid Argument";
     case 3: return "Not Supported";
     case 4: return "Insufficient Permissions";
+    case 5: return "Already Initialized";
     case 6: return "Not Found";
     case 7: return "Insufficient Size";
+    case 8: return "Insufficient External Power";
     case 9: return "Driver Not Loaded";
+    case 10: return "Timeout";
+    case 11: return "Interrupt Request Issue";
     case 12: return "NVML Shared Library Not Found";
     case 13: return "Function Not Found";
+    case 14: return "Corrupted infoROM";
     case 15: return "GPU is lost";
+    case 16: return "GPU requires reset";
     case 17: return "GPU access blocked by the operating system";
     case 18: return "Driver/library version mismatch";
+    case 19: return "In use by another client";
+    case 20: return "Insufficient Memory";
+    case 21: return "No data";
+    case 22: return "vGPU ECC not supported";
+    case 23: return "Insufficient Resources";
+    case 24: return "Invalid Frequency";
+    case 25: return "Argument version mismatch";
+    case 26: return "Requested functionality has been deprecated";
+    case 27: return "System is not in ready state";
+    case 28: return "No supported GPUs were found";
+    case 29: return "Resource not in correct state to perform requested operation";
     default: return "Unknown Error";
   }
 }

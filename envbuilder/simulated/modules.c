@@ -17,21 +17,44 @@ static int held(void **handle, const char *name) {
   return OK;
 }
 
-/* PTX names its own version and the GPU that it was written for; the driver compiles what it knows.
-   sm_90a is compiled for 9.0 alone, sm_100f for its own family, sm_90 for 9.0 and whatever is newer. */
-static int ptx_judged(const char *text, const struct profile *p, const struct gpu *g) {
-  int major, minor, target, device = g->major * 10 + g->minor, fits;
-  char letter = 0;
+struct asked {
+  int version, target;
+  char letter;
+};
+
+/* PTX names its own version and the GPU that it was written for. */
+static int ptx_read(const char *text, struct asked *ptx) {
+  int major, minor;
   const char *version = strstr(text, ".version "), *sm = strstr(text, ".target sm_");
-  if (!version || !sm || sscanf(version, ".version %d.%d", &major, &minor) != 2) return INVALID_IMAGE;
-  if (sscanf(sm, ".target sm_%d%c", &target, &letter) < 1) return INVALID_IMAGE;
-  fits = letter == 'a' ? target == device : letter == 'f' ? target / 10 == g->major && target <= device : target <= device;
-  if (!fits) return NO_BINARY_FOR_GPU;
-  return p->ptx && major * 10 + minor > p->ptx ? UNSUPPORTED_PTX_VERSION : OK;
+  ptx->letter = 0;
+  if (!version || sscanf(version, ".version %d.%d", &major, &minor) != 2) return INVALID_IMAGE;
+  ptx->version = major * 10 + minor;
+  return sm && sscanf(sm, ".target sm_%d%c", &ptx->target, &ptx->letter) >= 1 ? OK : INVALID_PTX;
+}
+
+/* sm_90a is compiled for 9.0 alone, sm_100f for its own family, sm_90 for 9.0 and whatever is newer. */
+static int ptx_fits(const struct asked *ptx, const struct gpu *g) {
+  int device = g->major * 10 + g->minor;
+  if (ptx->letter == 'a') return ptx->target == device;
+  return ptx->target <= device && (ptx->letter != 'f' || ptx->target / 10 == g->major);
+}
+
+static int ptx_is_newer(const struct asked *ptx, const struct profile *p) {
+  return p->ptx && ptx->version > p->ptx;
+}
+
+/* PTX on its own: a version that the driver does not know is refused first. */
+static int ptx_judged(const char *text, const struct profile *p, const struct gpu *g) {
+  struct asked ptx;
+  int result = ptx_read(text, &ptx);
+  if (result == INVALID_IMAGE) return result;
+  if (ptx_is_newer(&ptx, p)) return UNSUPPORTED_PTX_VERSION;
+  return result || !ptx_fits(&ptx, g) ? INVALID_PTX : OK;
 }
 
 /* A cubin is an ELF file with its GPU in the lowest byte of e_flags, or in the second one since ABI 8. */
 static int cubin_judged(const unsigned char *elf, const struct gpu *g) {
+  if (elf[18] != 190) return INVALID_IMAGE; /* EM_CUDA */
   unsigned built = elf[8] >= 8 ? elf[49] : elf[48];
   return built / 10 == (unsigned)g->major && built % 10 <= (unsigned)g->minor ? OK : NO_BINARY_FOR_GPU;
 }
@@ -75,7 +98,10 @@ static int text_judged(const struct entry *e, const struct profile *p, const str
   if (e->flags & ZSTD) snprintf(head, sizeof head, ".version %d.%d\n.target sm_%u\n", e->major, e->minor, e->target);
   else if (e->flags & LZ4) unpacked((const unsigned char *)payload, e->packed, head, sizeof head);
   else snprintf(head, sizeof head, "%.*s", (int)(e->stored < HEAD ? e->stored : HEAD - 1), payload);
-  return ptx_judged(head, p, g);
+  struct asked ptx;
+  if (ptx_read(head, &ptx)) return INVALID_IMAGE;
+  if (!ptx_fits(&ptx, g)) return NO_BINARY_FOR_GPU;
+  return ptx_is_newer(&ptx, p) ? UNSUPPORTED_PTX_VERSION : OK;
 }
 
 /* A bundle: machine code that fits is taken; else PTX that fits is compiled, where the driver knows its version. */

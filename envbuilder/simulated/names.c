@@ -47,6 +47,8 @@ static void *exact(const char *symbol, const char *suffix) {
 
 /* A symbol is asked for by its plain name; the newest variant that is held is meant, as the driver documents. */
 static void *newest(const char *symbol) {
+  const char *suffix = strrchr(symbol, '_');
+  if (suffix && suffix[1] == 'v' && suffix[2] >= '0' && suffix[2] <= '9') return NULL;
   void *function = exact(symbol, "_v2");
   return function ? function : exact(symbol, "");
 }

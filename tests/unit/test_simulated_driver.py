@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -132,7 +133,7 @@ def test_program_gets_as_far_as_launching_a_kernel(cache: Path, tmp_path: Path) 
     assert seen["total"] == 80 << 30
     assert seen["free"] <= (80 << 30) - (1 << 36)
     assert (seen["second"], seen["twice"]) == (2, 1), "80 GiB do not hold two blocks of 64; freed twice is an error"
-    assert (seen["plain"], seen["newer_ptx"], seen["newer_gpu"]) == (0, 222, 209)
+    assert (seen["plain"], seen["newer_ptx"], seen["newer_gpu"]) == (0, 222, 218)
     assert (seen["cuLaunchKernel"], seen["cuGraphCreate"]) == (801, 801)
     assert seen["known"] == [0, True, 0]
     assert seen["unknown"] == [0, 1]
@@ -167,6 +168,27 @@ def test_generated_kernel_is_taken_as_by_the_real_driver(host: str, result: int,
     found, *spoilt = answers(host, BUNDLE.format(list(map(str, bundles))), cache=cache, place=tmp_path)["results"]
     assert found == result
     assert set(spoilt) <= {0, 200, 209, 218, 222}
+
+
+RECORDED = ROOT / "tests" / "data" / "driver"
+OF_A_MODEL = ("13", "16", "33", "36", "37", "38", "134")
+"""Attributes that say how large, how fast and where a GPU is: the catalogue does not know them."""
+
+
+def test_simulated_driver_answers_as_a_real_one(cache: Path, tmp_path: Path) -> None:
+    """A real H200 was asked the same; what the simulated driver does not know it leaves out or calls not supported."""
+    recorded = json.loads((RECORDED / "h200-580.159.04.json").read_bytes())
+    with zipfile.ZipFile(RECORDED / "code.zip") as archive:
+        archive.extractall(tmp_path / "code")
+    program = (ROOT / "tests" / "support" / "driver_questions.py").read_text()
+    seen = answers("driver=580.159.04,gpu=NVIDIA H200", program, str(tmp_path / "code"), cache=cache, place=tmp_path)
+    assert len(seen["errors"]) > 50
+    recorded["errors"] = {code: recorded["errors"][code] for code in seen["errors"]}
+    real, own = recorded["devices"].pop("attributes"), seen["devices"].pop("attributes")
+    assert seen == recorded
+    supported = [number for number, (_, value) in own.items() if value and number not in OF_A_MODEL]
+    assert len(supported) > 30
+    assert {number: own[number] for number in supported} == {number: real[number] for number in supported}
 
 
 @pytest.mark.parametrize(
@@ -261,6 +283,12 @@ if sys.argv[2] == "generated":
 probe = {"identity": driver.identity, "contexts": driver.contexts, "generated": gpu_code.loaded}[sys.argv[2]]
 print(json.dumps(probe(json.loads(sys.argv[1]))))
 """
+RENAME = """
+import os
+place = os.environ["LD_LIBRARY_PATH"].split(":")[0]
+os.rename(place + "/libcuda.so.1", place + "/{0}")
+os.symlink("{0}", place + "/libcuda.so.1")
+"""
 KERNELS = ROOT / "tests" / "data" / "device_code" / "libkernels.so"
 """Among its constants: two generated fat binaries, with machine code for 7.5 and PTX of ISA 9.0 for sm_90a."""
 
@@ -293,6 +321,22 @@ def test_each_host_is_named_by_its_code(host: str, outcome: str, codes: list[str
     answer = identity(host, cache, tmp_path)
     assert [finding["code"] for finding in answer["findings"]] == codes, answer
     assert answer["outcome"] == outcome
+
+
+@pytest.mark.parametrize(
+    ("name", "codes"),
+    [
+        ("libcuda.so.1", ["DRIVER_TOO_OLD"]),
+        ("libcuda.so.450.51.06", ["DRIVER_TOO_OLD"]),
+        ("libcuda.so.460.32.03", ["DRIVER_FORWARD_COMPAT"]),
+    ],
+)
+def test_only_another_drivers_library_carries_forward(name: str, codes: list[str], cache: Path, tmp_path: Path) -> None:
+    """CUDA 11.2 needs driver 450.80.02; 450.51.06 has CUDA 11.0. The version is read from the file's name."""
+    host, facts = "driver=450.51.06,gpu=A100", json.dumps({**FACTS, "minimum_driver": "450.80.02", "cuda": "11.2"})
+    program = PROBE if name == "libcuda.so.1" else RENAME.format(name) + PROBE
+    answer = answers(host, program, facts, "identity", "", cache=cache, place=tmp_path)
+    assert [finding["code"] for finding in answer["findings"]] == codes
 
 
 def test_hosts_gpus_are_described(cache: Path, tmp_path: Path) -> None:

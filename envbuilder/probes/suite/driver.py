@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from typing import Any
 
 from . import cuda_driver, gpu_code
@@ -63,10 +64,16 @@ def hidden(seen: DriverState) -> Finding | None:
 
 
 def carried_forward(seen: DriverState, facts: Facts) -> bool:
-    """Return True if libcuda works and has the toolkit's CUDA although its kernel module is older."""
+    """Return True if libcuda works and is of a newer driver than the kernel module: a compatibility package.
+
+    The file's name ends with its driver's version; where it does not, libcuda has to have the toolkit's CUDA.
+    """
     if seen.result != 0 or not seen.cuda or not facts.get("cuda"):
         return False
-    return numbers(seen.cuda)[0] >= numbers(facts["cuda"])[0]
+    own = re.search(r"\.so\.([0-9]+\.[0-9.]+)$", os.path.realpath(seen.library or ""))
+    if own:
+        return own.group(1) != seen.version and numbers(own.group(1)) >= numbers(facts["minimum_driver"])
+    return numbers(seen.cuda) >= numbers(facts["cuda"])
 
 
 def runtime_accepts(facts: Facts) -> Answer:
