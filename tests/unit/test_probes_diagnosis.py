@@ -92,6 +92,7 @@ def document(*, grew: int = 0, gpus: int = 1, imported: float = 2.5, **changes: 
     return {"phases": rows, "gpus": gpus, "cache_grew": grew, "peak_memory": 10**9}
 
 
+LARGE = "kernel cache of 4 GiB, again"
 PTX = document(GPUfirst_op=140.0)
 COMPILING = document(grew=80 << 20, GPUfirst_op=140.0)
 CONTEXTS = document(gpus=8, contexts_and_allocator=6.0)
@@ -110,6 +111,8 @@ LISTING = document(device_listing=5.0)
             {"code": "PTX_JIT", "message": "CUDA_DISABLE_PTX_JIT=1"},
         ),
         (PTX, PTX, {}, [True], {}),
+        (PTX, PTX, {LARGE: {"error": "no answer"}}, [True], {}),
+        (PTX, PTX, {LARGE: document()}, [True], {"code": "PTX_JIT", "message": "at every start: 140.3 s, 0.4 s with"}),
         (document(imported=40.0), document(), {}, [], {"code": "SLOW_PHASE", "subject": "import"}),
         (CONTEXTS, CONTEXTS, {"one visible GPU": document(gpus=1)}, [True] * 8, {"subject": "contexts"}),
         (LISTING, LISTING, {}, [False], {"fix": "nvidia-persistenced"}),

@@ -182,7 +182,7 @@ def _handle(line: Timeline, name: str, path: str) -> None:
 def default_handles() -> list[tuple[str, str]]:
     """Return cuBLAS and cuDNN of this Python's CUDA wheels; empty if there are none."""
     found = []
-    for name, pattern in (("cuBLAS", "cublas/lib/libcublas.so.*"), ("cuDNN", "cudnn/lib/libcudnn.so.*")):
+    for name, pattern in (("cuBLAS", "*/lib/libcublas.so.*"), ("cuDNN", "*/lib/libcudnn.so.*")):
         paths = [path for root in sys.path for path in sorted(glob.glob(os.path.join(root, "nvidia", pattern)))]
         found += [(name, path) for path in paths[:1]]
     return found

@@ -21,6 +21,10 @@ SAMPLE_LIMIT_S = 240.0
 FEWEST, MOST, ENOUGH_S = 2, 5, 10.0
 """The fewest pairs of a cold and a warm sample; after so many seconds no further pair begins."""
 
+LARGE_CACHE = {"CUDA_CACHE_DISABLE": "0", "CUDA_CACHE_MAXSIZE": "4294967296"}
+# These three share a cache of their own, empty at first: with JIT forbidden, a driver still takes what a cache holds.
+NEW_CACHE = ("no JIT from PTX", "kernel cache of 4 GiB", "kernel cache of 4 GiB, again")
+
 # Name, variables, options of the sample; the base case has none. Without a GPU, the settings for GPUs are left out.
 KNOBS: tuple[tuple[str, dict[str, str], dict[str, bool], bool], ...] = (
     ("one visible GPU", {"CUDA_VISIBLE_DEVICES": "0"}, {}, True),
@@ -28,8 +32,9 @@ KNOBS: tuple[tuple[str, dict[str, str], dict[str, bool], bool], ...] = (
     ("eager module loading", {"CUDA_MODULE_LOADING": "EAGER"}, {}, True),
     ("lazy module loading", {"CUDA_MODULE_LOADING": "LAZY"}, {}, True),
     ("no kernel cache", {"CUDA_CACHE_DISABLE": "1"}, {}, True),
-    ("kernel cache of 4 GiB", {"CUDA_CACHE_MAXSIZE": "4294967296"}, {}, True),
     ("no JIT from PTX", {"CUDA_DISABLE_PTX_JIT": "1"}, {}, True),
+    ("kernel cache of 4 GiB", LARGE_CACHE, {}, True),
+    ("kernel cache of 4 GiB, again", LARGE_CACHE, {}, True),
     ("no GPU", {"CUDA_VISIBLE_DEVICES": "-1"}, {}, True),
     ("no oneDNN", {"TF_ENABLE_ONEDNN_OPTS": "0"}, {}, False),
     ("quiet log", {"TF_CPP_MIN_LOG_LEVEL": "3"}, {}, False),
@@ -83,7 +88,11 @@ def measured(facts: Facts) -> Answer:
             broken = finding("PROBE_CRASHED", "sample of start-up", text, found=str(error)[-1500:])
             return judged([broken], "cold and warm samples", str(error)[-500:])
         wanted = [knob for knob in KNOBS if warm[0]["gpus"] or not knob[3]]
-        knobs = {name: _knob(env, variables, options) for name, variables, options, _ in wanted}
+        other = dict(env, CUDA_CACHE_PATH=tempfile.mkdtemp(dir=folder))
+        knobs = {
+            name: _knob(other if name in NEW_CACHE else env, variables, options)
+            for name, variables, options, _ in wanted
+        }
     persistence = [gpu.get("persistence") for gpu in cuda_driver.read_state().gpus]
     findings = startup_diagnosis.causes(cold, warm, knobs, persistence)
     return judged(
