@@ -86,10 +86,14 @@ def init(folder: Path, options: InitOptions, catalog: Catalog) -> tuple[Path, ..
     }
     names = (*texts, *(FILES[form][1] for form in options.forms))
     if there := [name for name in names if (folder / name).exists() and name != ".gitignore"]:
-        raise UsageError(f"{folder}: {', '.join(there)} exists already", hint="remove it, or name another folder")
+        text = f"{folder.absolute()} has {', '.join(there)} already"
+        raise UsageError(text, hint="name another folder: envbuilder init DIR")
     with temporary_folder("init") as draft:
         write_atomically(draft / MATRIX, texts[MATRIX].encode())
-        choice = choose(str(draft / MATRIX), (), Workspace(draft), catalog)
+        try:
+            choice = choose(str(draft / MATRIX), (), Workspace(draft), catalog)
+        except UnsatisfiableError as error:  # its hint names the draft
+            raise UnsatisfiableError(error.message, hint="change the packages, then run it again") from error
     texts |= {FILES[form][1]: export_project(form, MATRIX, (choice,)) for form in options.forms}
     for name, text in texts.items():
         write_atomically(folder / name, text.encode())

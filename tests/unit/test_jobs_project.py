@@ -82,8 +82,10 @@ def test_init_overwrites_nothing_and_leaves_nothing_if_it_fails(here: Path) -> N
     before = (here / "matrix.yaml").read_text()
     assert re.fullmatch(r"\*\.pyc\n# .*\n/out/\n", (here / ".gitignore").read_text())
     assert (here / "envbuilder.toml").read_text() == 'repository = "team/tf"\n'
-    with pytest.raises(AssertionError, match="exists already"):
+    with pytest.raises(AssertionError, match=r"has matrix\.yaml, "):
         run("init", "--flavor", "cpu")
+    with pytest.raises(AssertionError, match=r"needs NumPy (.|\n)*change the packages"):
+        run("init", "other", "--flavor", "cpu", "--package", "numpy==1.19.0")
     with pytest.raises(AssertionError, match="not a package"):
         run("init", "other", "--flavor", "cpu", "--package", "not a package")
     assert (here / "matrix.yaml").read_text() == before
