@@ -304,7 +304,7 @@ def build_logged(request: BuildRequest, engine: Engine, log: Path, on_step: Call
     here, name = request.context, request.dockerfile
     request = replace(request, log=str(log))
     dockerfile = decoding.lossy((read_stored(here / name) if isinstance(here, Path) else here.get(name)) or b"")
-    titles = console.step_titles(dockerfile)
+    titles, cached = console.step_titles(dockerfile), set[Step]()
     with writing(log), log.open("w", encoding="utf-8", errors="replace") as file:
 
         def report(step: Step) -> None:
@@ -312,7 +312,10 @@ def build_logged(request: BuildRequest, engine: Engine, log: Path, on_step: Call
             clean = replace(step, name=name, text=text, error=error)
             file.write(_LOG_LINES[step.kind].format(clean).rstrip() + "\n")
             file.flush()
-            on_step(replace(clean, name=console.step_title(clean.name, titles)))
+            named = replace(clean, name=console.step_title(clean.name, titles))
+            if named not in cached:  # both builds have the installer's steps
+                on_step(named)
+            cached.update({named} if step.kind == "cached" else ())
 
         if not request.no_cache and re.search(r"(?m)^FROM \S+ AS tools$", dockerfile):
             first = replace(request, tag=f"{request.tag}-tools", target="tools", labels={})

@@ -403,7 +403,10 @@ def _plain(instruction: str) -> str:
 
 
 def step_title(step: str, titles: Mapping[str, str | None]) -> str:
-    """Return the name of a builder's step for people: ``[stage-2 3/7] RUN --mount=…`` is ``cuDNN 9.3.0, 710 MB``."""
+    """Return the name of a builder's step for people: ``[stage-2 3/7] RUN --mount=…`` is ``cuDNN 9.3.0, 710 MB``.
+
+    An instruction without a name is cut in its middle.
+    """
     name = _plain(step)
     script = re.search(r"/run/tools/(\S+)", re.sub(r"--mount=\S+", "", name))
-    return titles.get(name) or (script[1] if script else name)
+    return titles.get(name) or (script[1] if script else _cut(name, 2 * _PHASE))
