@@ -14,7 +14,7 @@ from envbuilder.engine.port import ContainerSpec
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.support import pem
 from envbuilder.support.architectures import ARCHS
-from envbuilder.validation.file_records import InstalledPackage, distributions, site_of
+from envbuilder.validation.file_records import InstalledPackage, distributions, prefix_of, site_of
 from envbuilder.validation.image_context import OF_CUDA, OF_TENSORFLOW, ImageContext, listed, one_line
 from envbuilder.validation.image_files import StackedFile, is_same
 from envbuilder.validation.image_loader import LOADED, STUB_AT_MOST
@@ -252,7 +252,7 @@ class _Entries:
     @cached_property
     def _started_pythons(self) -> frozenset[str]:
         """Programs of no package that users start as Python: by PATH, or with the folder of TensorFlow's packages."""
-        own = [posixpath.normpath(f"{site}/../../../bin") for site in self._subject.python.sites]
+        own = [f"{prefix_of(site)}/bin" for site in self._subject.python.sites]
         names = ((folder, name) for folder in {*own, *self._subject.entries("PATH")} for name in ("python", "python3"))
         real = (self._files.resolve(f"{folder}/{name}") for folder, name in names)
         return frozenset(path for path in real if not self._subject.is_of_system(path))
@@ -336,11 +336,9 @@ class _Entries:
 
     def _is_raised(self, path: str, entry: StackedFile) -> bool:
         """Return True for a program with other rights than its user's, unless a system package brought it so."""
-        row = entry.row
-        brought = self._files.system.layers.get(path)
-        as_packaged = brought is None or entry.layer <= brought
+        row, brought = entry.row, self._files.system.layers.get(path, -1)
         is_program = row.kind == "file" and (row.mode & 0o111 or (row.has_capabilities and row.binary is not None))
-        return bool(is_program) and not (PATHS["privileged"].match(path) and as_packaged)
+        return bool(is_program) and entry.layer > brought and entry.layer not in self._of_others
 
     @cached_property
     def _roots(self) -> Mapping[str, int]:
@@ -426,7 +424,7 @@ class _Entries:
     def _before_system(self) -> frozenset[str]:
         theirs = (path.rpartition("/") for path in self._files.system.layers)
         names = {name for folder, _, name in theirs if folder in ("bin", "sbin", "usr/bin", "usr/sbin")}
-        own = {posixpath.normpath(f"{one.site}/../../../bin") for one in distributions(self._files)}
+        own = {f"{prefix_of(one.site)}/bin" for one in distributions(self._files)}
         places = {self._files.resolve(folder) for folder in self._subject.entries("PATH")}
         return frozenset(
             f"{place}/{name}"

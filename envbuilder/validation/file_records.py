@@ -68,6 +68,12 @@ def prefix_of(site: str) -> str:
     return posixpath.normpath(f"/{site}/../../..").lstrip("/")
 
 
+def python_of(site: str) -> str:
+    """Return the Python of a folder of packages: ``3.11``, ``3`` for any, '' if it is unknown."""
+    found = re.search(r"/python(3(?:\.\d{1,2})?)/", f"/{site}")
+    return found[1] if found else ""
+
+
 @lru_cache(maxsize=2)
 def distributions(files: ImageFiles, at: str = "") -> tuple[InstalledPackage, ...]:
     """Return the distributions in all folders into which Python installs packages, or in the folder ``at``, sorted."""
@@ -88,9 +94,8 @@ def _distribution(site: str, folder: str, kept: Mapping[str, bytes]) -> Installe
     fields = dpkg_status.fields(decoding.lossy(kept.get("METADATA", b"")).partition("\n\n")[0])
     name = distribution(fields.get("Name", name))
     scripts = _scripts(decoding.lossy(kept.get("entry_points.txt", b"")))
-    python = re.search(r"/python(3\.[0-9]+)/", f"{site}/")
-    if name == "pip" and python:  # its wheel names pip and pip3; pip and uv add the name with Python's version
-        scripts |= {f"pip{python[1]}"}
+    if name == "pip":  # its wheel names pip and pip3; pip and uv add the name with Python's version
+        scripts |= {f"pip{python_of(site)}"}
     return InstalledPackage(
         site=site,
         folder=folder,

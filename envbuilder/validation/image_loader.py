@@ -18,7 +18,7 @@ from envbuilder.probes.suite import installed, runtime_libraries, tensorflow_ins
 from envbuilder.probes.suite.elf import Elf
 from envbuilder.probes.suite.loader import DEFAULTS, Search, parse_cache
 from envbuilder.support import decoding
-from envbuilder.validation.file_records import OF_PACKAGE, site_of
+from envbuilder.validation.file_records import OF_PACKAGE, python_of, site_of
 from envbuilder.validation.image_files import ROW, ImageFiles
 from envbuilder.validation.layer_scan import PATHS, Binary
 
@@ -247,7 +247,7 @@ def _framework(files: ImageFiles, sites: tuple[str, ...], there: list[installed.
     )
     is_for_gpus = bool(objects) and any(PATHS["cudart"].search(path) for path in files.paths)
     settings = next(filter(None, (_configuration(files, site) for site in sites)), b"")
-    release, python = _RELEASE.search(settings), _python_of("".join(sites[:1]))
+    release, python = _RELEASE.search(settings), python_of("".join(sites[:1]))
     return InstalledFramework(
         python=python if "." in python else "",
         package=package,
@@ -288,21 +288,15 @@ def _sites(files: ImageFiles, image: Image) -> tuple[str, ...]:
     settings = _configuration(files, home)
     if settings is not None and not SYSTEM_SITE.search(settings):
         return (home,)
-    own = _python_of(home)
-    fitting = {_python_of(site) for site in every} - {""} if own in ("", "3") else {"3", own}
+    own = python_of(home)
+    fitting = {python_of(site) for site in every} - {""} if own in ("", "3") else {"3", own}
     others = (
         site
         for site in every
         if site != home and "/.local/" not in site and _configuration(files, site) is None
-        if _python_of(site) in fitting
+        if python_of(site) in fitting
     )
     return (home, *others)
-
-
-def _python_of(site: str) -> str:
-    """Return the Python of a folder of packages: ``3.11``, ``3`` for any, '' if it is unknown."""
-    found = re.search(r"/python(3(?:\.\d+)?)/", f"/{site}")
-    return found[1] if found else ""
 
 
 def _configuration(files: ImageFiles, site: str) -> bytes | None:

@@ -246,7 +246,7 @@ def _owned(
         if not is_tool or PATHS["of-tools"].match(path[len(one.site) + 1 :]):
             yield path, layer
     for name in one.scripts:
-        yield posixpath.normpath(f"{one.site}/../../../bin/{name}"), layer
+        yield f"{prefix_of(one.site)}/bin/{name}", layer
 
 
 def _wheel(subject: ImageContext, one: InstalledPackage, package: Locked | None, *, is_whole: bool) -> WheelRecord:

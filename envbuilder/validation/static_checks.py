@@ -19,7 +19,7 @@ from envbuilder.probes.suite.loader import Search
 from envbuilder.probes.suite.runtime_libraries import cudnn_conflict
 from envbuilder.support import decoding, dpkg_status
 from envbuilder.support.architectures import ARCHS
-from envbuilder.validation.file_records import OF_PACKAGE, distributions
+from envbuilder.validation.file_records import OF_PACKAGE, distributions, python_of
 from envbuilder.validation.image_context import SHOWN, UNLOCKED, CheckOutput, ImageContext, found, output
 from envbuilder.validation.image_loader import LOADED, Unmet, unmet
 from envbuilder.validation.installed_files import area_output
@@ -136,8 +136,7 @@ def tools(subject: ImageContext) -> CheckOutput:
     return CheckOutput(findings, f"ptxas {paths['ptxas']}, libdevice {paths['libdevice.10.bc']}")
 
 
-_PYTHON = re.compile(r"/python3\.(\d+)/(?:site|dist)-packages\Z")
-_TAG = re.compile(r"cp3(\d+)-(cp3\d+[a-z]*|abi3)-")
+_TAG = re.compile(r"cp3(\d{1,2})-(cp3\d+[a-z]*|abi3)-")
 
 
 def for_another_python(subject: ImageContext) -> Iterator[Finding]:
@@ -146,11 +145,11 @@ def for_another_python(subject: ImageContext) -> Iterator[Finding]:
     The stable ABI fits all later versions; tags without CPython fit any.
     """
     for one in distributions(subject.files):
-        python = _PYTHON.search(f"/{one.site}")
+        _, _, minor_version = python_of(one.site).partition(".")
         built = [tag for text in one.tags if (tag := _TAG.match(text)) is not None]
-        if python is None or not built or len(built) < len(one.tags):
+        if not minor_version or not built or len(built) < len(one.tags):
             continue
-        own = int(python[1])
+        own = int(minor_version)
         if not any(int(tag[1]) <= own if tag[2] == "abi3" else int(tag[1]) == own for tag in built):
             tags = ", ".join(sorted(one.tags))[:100]
             yield found("another_python", subject.severity, one=one, python=f"3.{own}", tags=tags)
