@@ -29,6 +29,7 @@ _LIMIT = 32 * 1024 * 1024
 """Bytes of the end of each output that are read, and bytes that a program may print in total."""
 
 _MARK = b"envbuilder-user-start "
+_SILENT = "it ran until the limit and did not start the command"
 _TEXTS = packaged_yaml("validation/entrypoint_check.yaml", dict[str, str])
 
 
@@ -71,7 +72,10 @@ def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: thread
             wrong += f"; without its entry point {terminal_text.line(' '.join(image.entrypoint)[:200])} it computes"
             if re.match(r"#!.*\r", script):
                 wrong += ", and its first line ends with CRLF: Linux looks for an interpreter of that name"
-            if re.search(_TEXTS["network"], script + errors, re.VERBOSE):
+            if wrong.startswith(_SILENT):
+                severity = Severity.WARNING
+                wrong += ": it is a program that runs on, as services do, or it waits"
+            elif re.search(_TEXTS["network"], script + errors, re.VERBOSE):
                 severity = Severity.WARNING
                 wrong += ", and that uses the network, which this check does not give"
     whose = f"user {user or image.user or 'root'}"
@@ -97,13 +101,13 @@ def _wrong(ended: ContainerResult, output: bytes, product: list[int]) -> tuple[s
     """Describe what is wrong with a start, '' if nothing is; return that and the text of the entry point."""
     if ended.refusal:
         return f"it cannot start: {ended.refusal.strip()[-500:]}", ""
-    if ended.timed_out:
-        return "it did not answer in time", ""
     if ended.flooded:
         return f"it was stopped: it printed more than {_LIMIT >> 20} MiB", ""
     if ended.out_of_memory:
         return "it ran out of memory", ""
     line = next((line for line in reversed(output.splitlines()) if line.startswith(_MARK)), b"")
+    if ended.timed_out:
+        return "it computed and did not end in time" if line else _SILENT, ""
     try:
         answer = decoding.from_json(line.removeprefix(_MARK), _UserStart)
     except decoding.DamagedError:

@@ -23,7 +23,7 @@ from envbuilder.validation.image_files import StackedFile
 from envbuilder.validation.installed_files import area_output
 from envbuilder.workspace import packaged_yaml
 
-_Effect = Literal["breaks", "code", "numbers", "slow", "prints", "devices", "unknown"]
+_Effect = Literal["breaks", "code", "numbers", "slow", "prints", "devices", "disturbs", "unknown"]
 _Weight = Literal["error", "warning", "managed"]
 
 
@@ -92,7 +92,7 @@ _Setting = tuple[Finding, _Effect]
 
 def configuration(subject: ImageContext) -> CheckOutput:
     env = subject.image.env
-    settings = [*_by_table(subject, env), *_in_files(subject), *keras_settings(subject)]
+    settings = [*_by_table(subject, env), *_in_files(subject), *keras_settings(subject), *_health_check(subject)]
     others = (*_instructions(subject), *can_start(subject), *scratch(subject))
     settings += [(one, "breaks") for one in others]
     none = f"{len(env)} variables, none of which breaks anything"
@@ -137,8 +137,6 @@ def _instructions(subject: ImageContext) -> Iterator[Finding]:
         folder = f"{subject.files.resolve(str(volume))}/"
         if any("-packages/" in path and path.startswith(folder) for path in subject.files.paths):
             yield found("volume", volume=escaped(str(volume)))
-    if check := subject.image.settings.get("healthcheck"):
-        yield found("health_check", check=escaped(str(check)))
     env = subject.image.env
     encoding = env.get("PYTHONIOENCODING", "").partition(":")[0]
     if encoding and not _is_encoding(encoding):
@@ -146,6 +144,13 @@ def _instructions(subject: ImageContext) -> Iterator[Finding]:
     for folder in re.findall(r"--xla_gpu_cuda_data_dir=(\S*)", env.get("XLA_FLAGS", "")):
         if subject.files.file(f"{folder}/nvvm/libdevice/libdevice.10.bc") is None:
             yield found("no_libdevice", folder=escaped(folder))
+
+
+def _health_check(subject: ImageContext) -> Iterator[_Setting]:
+    check = subject.image.settings.get("healthcheck")
+    words = check.get("Test") if isinstance(check, dict) else None
+    if isinstance(words, list | tuple) and words and words[0] != "NONE":
+        yield found("health_check", check=escaped(" ".join(map(str, words)))), "disturbs"
 
 
 def _is_encoding(name: str) -> bool:

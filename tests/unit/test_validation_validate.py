@@ -177,11 +177,12 @@ def test_unknown_user_starts_on_a_read_only_root() -> None:
         (lambda _: Script(stdout=b"envbuilder-user-start [1]\n"), "computed nothing"),
         (lambda spec: Script(stdout=printed(spec, product=[0.0] * 49)), "that it printed is wrong"),
         (lambda _: Script(exit_code=127, refusal="no such file"), "cannot start: no such file"),
-        (lambda _: Script(seconds=1e6), "did not answer in time"),
+        (lambda _: Script(seconds=1e6), "did not start the command"),
+        (lambda spec: Script(stdout=printed(spec), seconds=1e6), "computed and did not end in time"),
         (lambda _: Script(exit_code=137, out_of_memory=True), "out of memory"),
         (lambda _: Script(stdout=b"x" * (33 << 20)), "printed more than"),
     ],
-    ids=["swallows", "odd", "wrong", "refuses", "hangs", "memory", "floods"],
+    ids=["swallows", "odd", "wrong", "refuses", "hangs", "goes on", "memory", "floods"],
 )
 def test_start_that_fails_for_users_is_user_start(script: Callable[[ContainerSpec], Script], text: str) -> None:
     result, _ = started(script)
@@ -195,13 +196,13 @@ def test_start_that_fails_for_users_is_user_start(script: Callable[[ContainerSpe
     [
         ("until nc -z database 5432; do sleep 1; done", b"", "passed"),
         ("exec /opt/start", b"database: Temporary failure in name resolution", "passed"),
-        ("tail -f /dev/null", b"", "failed"),
+        ("exit 3", b"", "failed"),
     ],
 )
 def test_entry_point_is_named_if_the_image_runs_without_it(text: str, printed_by_it: bytes, outcome: Outcome) -> None:
     def script(spec: ContainerSpec) -> Script:
         alone = Script(stdout=printed(spec, script=text))
-        return Script(stderr=printed_by_it, seconds=1e6) if spec.entrypoint else alone
+        return Script(stderr=printed_by_it, exit_code=3) if spec.entrypoint else alone
 
     result, runs = started(script, OWN, "/opt/entry", "--wait")
     assert (result.outcome, [spec.entrypoint for spec in runs]) == (outcome, [True, False])
@@ -209,6 +210,14 @@ def test_entry_point_is_named_if_the_image_runs_without_it(text: str, printed_by
     assert finding.severity is (Severity.ERROR if outcome == "failed" else Severity.WARNING)
     assert "without its entry point /opt/entry --wait it computes" in finding.message
     assert ("uses the network" in finding.message) is (outcome == "passed")
+
+
+def test_entry_point_that_is_a_service_is_a_warning() -> None:
+    result, _ = started(
+        lambda spec: Script(seconds=1e6) if spec.entrypoint else Script(stdout=printed(spec)), OWN, "python", "serve.py"
+    )
+    assert (result.outcome, [one.severity for one in result.findings]) == ("passed", [Severity.WARNING])
+    assert "as services do" in result.observed
 
 
 def test_first_line_with_crlf_is_the_cause_of_an_entry_point_that_fails() -> None:
