@@ -59,7 +59,7 @@ class Run(Observed, frozen=True, kw_only=True):
     proof: tuple[tuple[str, str], ...] = ()
 
 
-class Proof(Observed, frozen=True, kw_only=True):
+class NearestRun(Observed, frozen=True, kw_only=True):
     """The result of the closest environment when it was built.
 
     ``proven`` is true if the failure was reproduced before, and here none of its messages or findings appeared and the
@@ -89,7 +89,7 @@ class Nearest(msgspec.Struct, frozen=True, kw_only=True):
     diff: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     matrix: str = ""
-    proof: Proof | None = None
+    proof: NearestRun | None = None
     worked: tuple[ReportStatement, ...] = ()
 
     @property

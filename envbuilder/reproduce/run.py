@@ -21,7 +21,7 @@ from envbuilder.image.context import templates
 from envbuilder.image.host_settings import host_files
 from envbuilder.image.names import REPRODUCED, REPRODUCED_LABEL
 from envbuilder.reproduce.analysis import Analysis, analyse, with_command
-from envbuilder.reproduce.document import Proof, Recipe, ReproduceDocument, Run
+from envbuilder.reproduce.document import NearestRun, Recipe, ReproduceDocument, Run
 from envbuilder.reproduce.messages.catalog import MessageMatch, error_messages, get, match
 from envbuilder.reproduce.report import captured
 from envbuilder.simulated import profile as profiles
@@ -97,21 +97,21 @@ def with_deviations(lock: str, pins: tuple[str, ...]) -> str:
     return "\n".join([*blocks, *(f"{name}=={version}" for name, version in sorted(wanted.items())), ""])
 
 
-def _prove(document: ReproduceDocument, analysis: Analysis, tools: ReproduceTools) -> Proof:
+def _prove(document: ReproduceDocument, analysis: Analysis, tools: ReproduceTools) -> NearestRun:
     near = analysis.near
     if near is None:
-        return Proof(needs="envbuilder cannot build the closest environment: use the published image")
+        return NearestRun(needs="envbuilder cannot build the closest environment: use the published image")
     if document.nearest is not None and document.nearest.needs_driver:
-        return Proof(needs=f"it takes driver {document.nearest.environment.driver}")
+        return NearestRun(needs=f"it takes driver {document.nearest.environment.driver}")
     try:
         image = environment_image(near, tools)
     except BaseUnavailableError as error:
-        return Proof(needs=f"its base image is not available on this machine: {error.message}")
+        return NearestRun(needs=f"its base image is not available on this machine: {error.message}")
     seen = observe(image, near, tools, document.recipe.host, suite_there=False, lock=lock_of(near, tools))
     return proof(document, seen)
 
 
-def proof(document: ReproduceDocument, seen: RunObservation) -> Proof:
+def proof(document: ReproduceDocument, seen: RunObservation) -> NearestRun:
     """Return whether the messages of the closest environment prove that it fixes the report."""
     run = document.run
     compares = bool(error_messages(document.symptoms)) or (run is not None and bool(run.proof))
@@ -125,7 +125,7 @@ def proof(document: ReproduceDocument, seen: RunObservation) -> Proof:
         needs = f"the suite fails it: {'; '.join(seen.verdict.reasons)}"
     if not failed and not reproduced:
         needs = "the failure was not reproduced here, so its absence proves nothing"
-    return Proof(proven=False if failed else reproduced or None, needs=needs, **seen.shown)
+    return NearestRun(proven=False if failed else reproduced or None, needs=needs, **seen.shown)
 
 
 _NEEDS = {

@@ -35,7 +35,7 @@ from envbuilder.refresh import agreement, propose
 from envbuilder.refresh.propose import RefreshDocument
 from envbuilder.reproduce import faults, render
 from envbuilder.reproduce.analysis import analyse, with_command
-from envbuilder.reproduce.document import Proof, ReproduceDocument, Run
+from envbuilder.reproduce.document import NearestRun, ReproduceDocument, Run
 from envbuilder.reproduce.report.captured import parse
 from envbuilder.upgrade import bisect, text
 from envbuilder.validation import validate_request
@@ -90,7 +90,7 @@ def predicted(name: str) -> ReproduceDocument:
 def followed(name: str) -> ReproduceDocument:
     document = predicted(name)
     assert document.nearest is not None
-    proof = Proof(proven=None, needs="a GPU")
+    proof = NearestRun(proven=None, needs="a GPU")
     return replace(
         document,
         run=Run(reproduced=False, needs="a GPU", verdict="FAILED", simulated=True),

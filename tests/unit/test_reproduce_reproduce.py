@@ -16,7 +16,7 @@ from envbuilder.cli.reproduce_command import command
 from envbuilder.errors import InputError
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.reproduce.analysis import analyse, with_command
-from envbuilder.reproduce.document import Proof, ReproduceDocument, Run
+from envbuilder.reproduce.document import NearestRun, ReproduceDocument, Run
 from envbuilder.reproduce.messages.catalog import get, match
 from envbuilder.reproduce.render import as_markdown, as_text
 from envbuilder.reproduce.run import RunObservation, compare, proof, repeated_messages, with_deviations
@@ -63,7 +63,7 @@ def test_exit_codes() -> None:
     for reproduced, code in ((True, 0), (False, 1), (None, 8)):
         assert exit_codes.of(msgspec.structs.replace(document, run=Run(reproduced=reproduced))) == code
     assert document.nearest is not None
-    refuted = msgspec.structs.replace(document.nearest, proof=Proof(proven=False))
+    refuted = msgspec.structs.replace(document.nearest, proof=NearestRun(proven=False))
     assert exit_codes.of(msgspec.structs.replace(document, run=Run(reproduced=True), nearest=refuted)) == 1
     assert exit_codes.of(answer("53-nothing-said")) == 8
 

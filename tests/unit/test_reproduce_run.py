@@ -15,7 +15,7 @@ from envbuilder.errors import BaseUnavailableError, BuildFailedError, Infrastruc
 from envbuilder.image import debian
 from envbuilder.image.names import BASE_KEY_LABEL
 from envbuilder.reproduce import run
-from envbuilder.reproduce.document import Recipe
+from envbuilder.reproduce.document import NearestRun, Recipe
 from envbuilder.reproduce.report.captured import SCHEMA
 from envbuilder.reproduce.run import (
     ImageUnavailableError,
@@ -111,3 +111,11 @@ def test_recipe_with_deviations_is_built_once(tools: ReproduceTools, environment
     assert (tools.workspace.report_build(first.rpartition(":")[2]) / "build.log").is_file()
     committed = tools.workspace.context(environment.id) / "requirements.lock"
     assert lock_of(environment, tools) == committed.read_text()
+
+
+def test_nearest_with_another_driver_is_not_run(tools: ReproduceTools) -> None:
+    report = "tensorflow 2.15.1\nGPU: H100\nDriver: 470.82.01\ncuDNN 8.1\nGPU not detected\n"
+    near = run.reproduce(report, tools, prove=True).nearest
+    assert near is not None
+    assert near.proof == NearestRun(needs="it takes driver 525")
+    assert based(tools).builds == []

@@ -15,7 +15,7 @@ from envbuilder.reproduce.grammar import GRAMMAR, phrase
 from envbuilder.reproduce.transcript import LOGGED, Transcript, clean, excerpt
 from envbuilder.workspace import packaged_in, packaged_yaml
 
-Proof = Literal["image", "driver", "gpu", "architecture", "host", "other-system"]
+Needs = Literal["image", "driver", "gpu", "architecture", "host", "other-system"]
 """What a reproduction needs: an image, another driver version (can be simulated), any GPU, a GPU of one architecture, a
 host state that no image can create, or a system other than Linux.
 """
@@ -47,7 +47,7 @@ class LogMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     id: str
     layer: Layer
     severity: Severity
-    proof: Proof
+    proof: Needs
     literals: tuple[str, ...]
     regex: str
     cause: Text
