@@ -243,7 +243,7 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
         return ReportDiagnosis(cause=cause, confidence="likely", place="unknown", **common)
     if lead is None or symptom:
         no_reason = "TensorFlow finds no GPU, and the report does not contain the reason."
-        cause = no_reason if lead is not None else "The report does not contain enough information for a diagnosis."
+        cause = no_reason if lead is not None else GRAMMAR.open_question(case.reported.complaints).missing
         return ReportDiagnosis(cause=cause, confidence="unsure", place="unknown", **common)
     after = _after(lead, case)
     if after is not None:
@@ -292,17 +292,13 @@ _SHORT_LIST = 8
 
 
 def deciding_commands(reported: Reported, place: str = "pip") -> tuple[str, ...]:
-    """List commands that would decide the diagnosis, and whose output is not in the report.
-
-    If only installation or import fails, they print the interpreter and the full traceback.
-    """
-    ask, windows = GRAMMAR.ask, "_on_windows" if reported.platform == "windows" else ""
+    """List commands that would decide the diagnosis, and whose output is not in the report."""
+    windows = "_on_windows" if reported.platform == "windows" else ""
     sources = [row.source for row in reported.evidence if row.trust is Trust.LISTED]
-    listed = () if sources.count("package") > _SHORT_LIST else (ask[f"packages{windows}"],)
-    seen = any(source.startswith("nvidia-smi") for source in sources)
-    driver = () if seen or reported.platform == "macos" else (in_place(place, reported.image, "nvidia-smi"),)
-    driver = (ask["cluster"], *driver) if place == "kubernetes" else driver
-    if reported.complaints and set(reported.complaints) <= {"installing", "import"}:
-        index = (ask["index"],) if "installing" in reported.complaints else ()
-        return ask["python"], *listed, *index, ask["import"]
-    return *driver, *listed, ask[f"trace{windows}"]
+    known = {"packages"} if sources.count("package") > _SHORT_LIST else set[str]()
+    if reported.platform == "macos" or any(source.startswith("nvidia-smi") for source in sources):
+        known.add("driver")
+    names = [name for name in GRAMMAR.open_question(reported.complaints).ask if name not in known]
+    asked = [GRAMMAR.ask.get(f"{name}{windows}", GRAMMAR.ask[name]) for name in names]
+    placed = (in_place(place, reported.image, text) if text == GRAMMAR.ask["driver"] else text for text in asked)
+    return (GRAMMAR.ask["cluster"], *placed) if place == "kubernetes" else tuple(placed)

@@ -30,6 +30,11 @@ class OldRelease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tag: str
 
 
+class OpenQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    missing: str
+    ask: tuple[str, ...]
+
+
 class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parts: dict[str, str | tuple[str, ...]]
     fields: dict[str, str]
@@ -54,7 +59,11 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     of_environments: tuple[str, ...]
     published_tags: dict[str, str]
     toolkit_paths: dict[str, str]
+    open_questions: dict[str, OpenQuestion]
     ask: dict[str, str]
+
+    def open_question(self, complaints: tuple[str, ...]) -> OpenQuestion:
+        return next((row for name, row in self.open_questions.items() if name in complaints or not name))
 
 
 GRAMMAR = packaged_yaml("reproduce/grammar.yaml", Grammar)

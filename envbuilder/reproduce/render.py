@@ -19,6 +19,9 @@ from envbuilder.workspace import shipped
 
 _SHOWN = 110
 _LONGEST_QUOTE = 240
+_WITH_COMMAND = re.compile(
+    r"`(?:apptainer|conda|docker|export|kubectl|(?:python -m )?pip|podman|set|sudo|uv|winget|wsl) "
+)
 _WORDS = {True: "yes", False: "no", None: "cannot be known here"}
 """Shown for an unknown result."""
 
@@ -44,13 +47,14 @@ def as_markdown(document: ReproduceDocument) -> str:
     diagnosis, near = document.diagnosis, document.nearest
     quote = diagnosis.quote if len(diagnosis.quote) <= _LONGEST_QUOTE else f"{diagnosis.quote[:_LONGEST_QUOTE]}…"
     short, long = _commands(near) if near is not None else ([], [])
-    own = "`" in diagnosis.fix  # the fix of the cause has its command
+    own = _WITH_COMMAND.search(diagnosis.fix) is not None
     versions_help = "version" in diagnosis.fix or any(cause_of(code).fixed_by for code in diagnosis.codes[:1])
-    useless = near is None and diagnosis.place == "host" and not versions_help
+    useless = near is None and diagnosis.place == "host" and diagnosis.confidence == "certain" and not versions_help
     proposed = [] if own else [f"$ {command}" for command in short]
     others = [*(short if own else []), *long]
-    given = {"quote": quote, "proposed": proposed, "others": others, "useless": useless, "block": _block}
-    return _rendered("reply.md", document, **given) + "\n"
+    told = diagnosis.line == 1 and diagnosis.confidence != "certain"  # the title: its reader knows it
+    given = {"quote": "" if told else quote, "own": own, "proposed": proposed, "others": others, "useless": useless}
+    return _rendered("reply.md", document, **given, block=_block) + "\n"
 
 
 def _rendered(name: str, document: ReproduceDocument, **more: object) -> str:

@@ -8,7 +8,7 @@ from functools import cache
 
 import msgspec
 
-from envbuilder.reproduce.grammar import converted, expression, fits, pattern, platform_of
+from envbuilder.reproduce.grammar import converted, expression, fits, pattern, phrase, platform_of
 from envbuilder.reproduce.report import captured, forms
 from envbuilder.reproduce.report.context import (
     clause,
@@ -68,13 +68,15 @@ _TEMPLATE = re.compile(
     r"|<!--(?:[^<\n]|<(?!!--)){0,2000}?-->",
     re.IGNORECASE,
 )
+_FORM_LINES = re.compile(rf"(?m)^[^\w\n]{{0,8}}(?:{phrase('template').pattern})", re.IGNORECASE)
 _BUS = re.compile(r"(?:pciBusID|pci bus id): ([0-9a-fA-F:.]{7,16})", re.ASCII)
 _NUMBERED = re.compile(r"_[0-9]$")
 
 
 def cleaned(text: str) -> Transcript:
     """Return the cleaned text without the words of its issue form."""
-    return clean(_TEMPLATE.sub(" ", text) if "(" in text or "<!--" in text else text)
+    own = _TEMPLATE.sub(" ", text) if "(" in text or "<!--" in text else text
+    return clean(_FORM_LINES.sub("", own))
 
 
 def read(text: str, transcript: Transcript | None = None) -> Reported:
