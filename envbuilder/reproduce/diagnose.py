@@ -89,6 +89,7 @@ def _related(case: Case) -> tuple[MessageMatch, ...]:
     grows = reported.environment.get("TF_FORCE_GPU_ALLOW_GROWTH", "").lower() == "true"
     first = is_since(_FIRST_WITH_KERAS, reported) and not is_since("2.0", reported)
     unrelated = {"tf1_code"} if first else set()  # 1.x contains these names
+    unrelated |= {"contrib_missing"} if first and marked("opens", messages) else set()
     others = marked("other_vendor", messages)
     rest = {get(row.signature).layer for row in messages if get(row.signature).code is not None and row not in others}
     about_gpu = rest <= _TOWARDS_A_GPU if rest else "invisible" in asked

@@ -19,10 +19,11 @@ from envbuilder.compat.unknown import FIRST_WITHOUT_WINDOWS_GPU
 from envbuilder.finding import Code, Finding
 from envbuilder.reproduce.grammar import GRAMMAR, old_release
 from envbuilder.reproduce.messages.catalog import MessageMatch, Text, marked
-from envbuilder.reproduce.question import Case, gpus_of, release_of
+from envbuilder.reproduce.question import Case, gpus_of, is_since, release_of
 from envbuilder.reproduce.report.reported import Trust
 from envbuilder.workspace import packaged_yaml
 
+_GROWTH = "`config = tf.ConfigProto(); config.gpu_options.allow_growth = True` (for tf.Session)"
 _UPPER = frozenset({"<", "<=", "==", "~="})
 
 
@@ -70,6 +71,7 @@ def terms(case: Case) -> Facts:
     release = case.release if reported.origin is None else None  # another build has another CUDA
     words = _table()[place_of(case)]
     image = reported.image or "IMAGE"
+    settings = _Settings(words.set.replace("{image}", image))
     version = release_of(reported.tensorflow) if reported.tensorflow and case.version else None
     old = old_release(version)
     row = release or next(iter(distributions(version or "", None, None, catalog)), None)
@@ -84,7 +86,9 @@ def terms(case: Case) -> Facts:
     mac = any(row.signature == "runs_on_a_mac" for row in case.messages)
     stated = catalog.toolkit(reported.cuda)
     finals = (one for one in catalog.releases("tensorflow") if versions.is_final(one.version))
-    here = [one.version for one in finals if own in one.pythons]
+    last = {python: one.version for one in finals for python in one.pythons}
+    offered = next((row.values["offered"] for row in case.messages if "offered" in row.values), None)
+    by_offer = [python for python, text in last.items() if text == offered]
     found: dict[str, object | None] = {
         "if_mac": "" if mac else None,
         "if_linux": "" if reported.platform != "windows" and not mac else None,
@@ -95,6 +99,10 @@ def terms(case: Case) -> Facts:
         "cuda": release.cuda if release else old.cuda if old else None,
         "cudnn": release.cudnn if release else old.cudnn if old else None,
         "floor": toolkit.driver if toolkit else None,
+        "grow": settings["TF_FORCE_GPU_ALLOW_GROWTH=true"] if not version or is_since("1.14", reported) else _GROWTH,
+        "if_grown": "" if any(row.signature == "growth_in_vain" for row in case.messages) else None,
+        "capability": capability,
+        "release_1": version if version and not is_since("2.0", reported) else None,
         "driver": reported.driver,
         "gpu": gpu,
         "installed": reported.cuda,
@@ -104,13 +112,15 @@ def terms(case: Case) -> Facts:
         if python
         else None,
         "python_fits": own if row is not None and own in row.pythons else None,
-        "newest_here": max(here, key=versions.key, default=None),
+        "newest_here": last.get(own),
+        "offered": offered,
+        "offered_python": by_offer[0] if len(by_offer) == 1 and not own else None,
         "show_python": GRAMMAR.ask["python"],
         "newest": newest.version,
         "newest_pythons": f"{newest.pythons[0]} to {newest.pythons[-1]}",
         "reinstall": f"pip uninstall -y {' '.join(DISTRIBUTIONS)} tensorflow-intel && pip install {wanted}",
         "give_gpu": words.gpu.replace("{image}", image),
-        "set": _Settings(words.set.replace("{image}", image)),
+        "set": settings,
     }
     for name in ("numpy", "protobuf", "keras"):
         found[name] = bounds(name, row) if row is not None else None
@@ -128,14 +138,20 @@ def with_values(row: MessageMatch, facts: Facts) -> Facts:
     own = {name: row.values[name] for name in ("runtime", "compiled") if name in row.values}
     plain = {name: cudnn_of_number(text) if text.isdigit() else text for name, text in own.items()}
     lines = {f"{name}_line": versions.line(text) for name, text in plain.items()}
-    return {**facts, **row.values, **lines, **_of_file(row.values.get("library", ""))}
+    values = {**facts, **row.values, **plain, **lines, **_of_file(row.values.get("library", ""))}
+    wanted = row.values.get("symbol", "").removeprefix("GLIBC_")
+    systems = GRAMMAR.libc_since.items() if versions.key_or_none(wanted) else ()
+    since = next((text for number, text in systems if versions.at_least(number, wanted)), None)
+    return {**values, "libc_since": since} if since else values
 
 
 def _of_file(name: str) -> dict[str, str]:
     """Return what the file name of a CUDA library says about releases before the catalogue: libcublas.so.9.0."""
     dll = re.search(r"64_([0-9])([0-9])\.dll$", name)
     number = f"{dll[1]}.{dll[2]}" if dll is not None else name.rpartition(".so.")[2]
-    old = next((row for row in GRAMMAR.before_catalogue if row.cuda == number and "cudnn" not in name), None)
+    field = "cudnn" if "cudnn" in name else "cuda"
+    rows = (row for row in GRAMMAR.before_catalogue if number != _STILL_IN_USE and getattr(row, field) == number)
+    old = next(rows, None)
     return {"library_cuda": old.cuda, "library_cudnn": old.cudnn, "library_tag": old.tag} if old is not None else {}
 
 
@@ -156,6 +172,9 @@ def bounds(name: str, release: TensorflowRelease) -> str | None:
             return name + ",".join(f"{operator}{version}" for operator, version in row.bounds if operator != "!=")
     return None
 
+
+_STILL_IN_USE = "7"
+"""A cuDNN of releases before the catalogue and in it: its file says nothing about the release."""
 
 _FILE = re.compile(r"lib(?P<name>[A-Za-z]+)\.so\.?[0-9.]*\Z", re.ASCII)
 _DLL = re.compile(r"(?P<name>cudart|cublas|cublasLt|cudnn)64_(?P<digits>[0-9]{1,3})\.dll\Z", re.ASCII)

@@ -135,9 +135,9 @@ def _occurrences(
         hit = pattern.search(line)
         if hit is None:
             continue
-        values = {name: value for name, value in hit.groupdict().items() if value}
+        values = {name.removesuffix("_2"): value for name, value in hit.groupdict().items() if value}
         key = tuple(sorted(values.items()))
-        if key not in seen:
+        if key not in seen or (is_title(seen[key]) and LOGGED.search(line) is None and not row.prose):
             seen[key] = MessageMatch(signature=row.id, line=number, text=excerpt(line, hit), values=values)
         if len(seen) >= MOST_PER_SIGNATURE:
             break
