@@ -183,7 +183,7 @@ def _by_toolkit(case: Case) -> Iterator[Finding]:
     newest = max(capabilities, key=key, default=None)
     if not last or newest is None or key(newest) <= key(last):
         return
-    if not same_major(newest, last):  # machine code runs on later GPUs of the same major
+    if not same_major(newest, last) or marked("memory", case.messages):  # its own kernels run on GPUs of the same major
         yield finding(Code.GPU_UNSUPPORTED_BY_CUDA, "toolkit", newest=newest, cuda=cuda, last=last)
 
 

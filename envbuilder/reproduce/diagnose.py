@@ -46,6 +46,9 @@ from envbuilder.reproduce.terms import (
 from envbuilder.versions import minor
 
 _FIRST_WITH_KERAS = "1.4"
+_AFTER_WINDOWS = 12
+"""A CUDA that is newer than any release with a GPU on Windows."""
+
 _AT_IMPORT: set[Complaint] = {"installing", "import"}
 
 
@@ -175,10 +178,19 @@ def _other_system(case: Case, shown: tuple[Finding, ...]) -> Iterator[Finding]:
     reported = case.reported
     name, os = f"TensorFlow {reported.tensorflow or ''}".rstrip(), reported.os or ""
     if (case.gpu or (not shown and reported.complaints)) and reported.distribution != "tensorflow-cpu":
-        version = release_of(reported.tensorflow) if reported.tensorflow else ""
+        version = release_of(reported.tensorflow) if reported.tensorflow else _windows_age(case)
         yield from elsewhere(reported.platform, name, version if versions.key_or_none(version) else "", os)
     elif reported.arch in NOT_SERVED and reported.platform != "macos":
         yield finding(Code.UNKNOWN, "processor", arch=reported.arch)
+
+
+def _windows_age(case: Case) -> str:
+    """Return the newest release if an unnamed one on Windows is newer than the last with a GPU; else ''."""
+    cuda, python = case.reported.cuda, case.reported.python
+    newer = (cuda is not None and versions.major(cuda) >= _AFTER_WINDOWS) or (
+        python and versions.at_least(python, "3.11")
+    )
+    return case.catalog.final_versions[-1] if newer and "invisible" in case.reported.complaints else ""
 
 
 Confidence = Literal["certain", "likely", "unsure"]

@@ -28,6 +28,7 @@ class OldRelease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cudnn: str
     capability: str
     tag: str
+    pythons: str
 
 
 class OpenQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -24,6 +24,7 @@ from envbuilder.reproduce.report.reported import Trust
 from envbuilder.workspace import packaged_yaml
 
 _GROWTH = "`config = tf.ConfigProto(); config.gpu_options.allow_growth = True` (for tf.Session)"
+_GROWN = {"growth_in_vain", "way_out_said"}
 _UPPER = frozenset({"<", "<=", "==", "~="})
 
 
@@ -76,8 +77,12 @@ def terms(case: Case) -> Facts:
     old = old_release(version)
     row = release or next(iter(distributions(version or "", None, None, catalog)), None)
     toolkit = catalog.toolkit(release.cuda) if release is not None else None
-    wanted = f"'{row.package}=={row.version}'" if row is not None else "tensorflow"
+    wanted = (
+        f"'{row.package}=={row.version}'" if row is not None else f"'tensorflow=={version}'" if old else "tensorflow"
+    )
     python = row.pythons[-1] if row is not None and row.pythons else None
+    made = f"uv venv --seed --python {python} tf && . tf/bin/activate" if python else None
+    made = "conda create -y -n tf python=3.6 && conda activate tf" if old else made
     newest = catalog.distributions(catalog.final_versions[-1])[0]
     own = versions.minor(reported.python) if reported.python is not None else ""
     gpu = next(iter(gpus_of(reported)), None)
@@ -100,17 +105,15 @@ def terms(case: Case) -> Facts:
         "cudnn": release.cudnn if release else old.cudnn if old else None,
         "floor": toolkit.driver if toolkit else None,
         "grow": settings["TF_FORCE_GPU_ALLOW_GROWTH=true"] if not version or is_since("1.14", reported) else _GROWTH,
-        "if_grown": "" if any(row.signature == "growth_in_vain" for row in case.messages) else None,
+        "if_grown": "" if {row.signature for row in case.messages} & _GROWN == {"growth_in_vain"} else None,
         "capability": capability,
         "release_1": version if version and not is_since("2.0", reported) else None,
         "driver": reported.driver,
         "gpu": gpu,
         "installed": reported.cuda,
         "python": reported.python,
-        "pythons": f"{row.pythons[0]} to {row.pythons[-1]}" if row is not None and row.pythons else None,
-        "fresh": f"uv venv --seed --python {python} tf && . tf/bin/activate && pip install {wanted}"
-        if python
-        else None,
+        "pythons": f"{row.pythons[0]} to {row.pythons[-1]}" if row is not None and row.pythons else old and old.pythons,
+        "fresh": f"{made} && pip install {wanted}" if made else None,
         "python_fits": own if row is not None and own in row.pythons else None,
         "newest_here": last.get(own),
         "offered": offered,
@@ -138,21 +141,30 @@ def with_values(row: MessageMatch, facts: Facts) -> Facts:
     own = {name: row.values[name] for name in ("runtime", "compiled") if name in row.values}
     plain = {name: cudnn_of_number(text) if text.isdigit() else text for name, text in own.items()}
     lines = {f"{name}_line": versions.line(text) for name, text in plain.items()}
-    values = {**facts, **row.values, **plain, **lines, **_of_file(row.values.get("library", ""))}
+    values = {
+        **facts,
+        **row.values,
+        **plain,
+        **lines,
+        **_of_file(row.values.get("library", ""), str(facts.get("python", "3"))),
+    }
     wanted = row.values.get("symbol", "").removeprefix("GLIBC_")
     systems = GRAMMAR.libc_since.items() if versions.key_or_none(wanted) else ()
     since = next((text for number, text in systems if versions.at_least(number, wanted)), None)
     return {**values, "libc_since": since} if since else values
 
 
-def _of_file(name: str) -> dict[str, str]:
+def _of_file(name: str, python: str) -> dict[str, str]:
     """Return what the file name of a CUDA library says about releases before the catalogue: libcublas.so.9.0."""
     dll = re.search(r"64_([0-9])([0-9])\.dll$", name)
     number = f"{dll[1]}.{dll[2]}" if dll is not None else name.rpartition(".so.")[2]
     field = "cudnn" if "cudnn" in name else "cuda"
     rows = (row for row in GRAMMAR.before_catalogue if number != _STILL_IN_USE and getattr(row, field) == number)
     old = next(rows, None)
-    return {"library_cuda": old.cuda, "library_cudnn": old.cudnn, "library_tag": old.tag} if old is not None else {}
+    if old is None:
+        return {}
+    tag = old.tag.removesuffix("-py3") if versions.is_prefix("2", python) else old.tag
+    return {"library_cuda": old.cuda, "library_cudnn": old.cudnn, "library_tag": tag}
 
 
 def filled(text: Text, facts: Facts) -> str:
@@ -225,6 +237,8 @@ def is_installed(case: Case, *, cudnn: bool = True) -> bool:
     if release is None or not reported.cuda or proved or place_of(case) not in {"pip", "windows"}:
         return False
     is_line = versions.major(reported.cuda) >= _ANY_OF_A_MAJOR or versions.line(reported.cuda) == release.cuda
+    if any(row.signature == "installed_said" for row in case.messages):
+        return True
     library = not cudnn or versions.same_major(reported.cudnn, release.cudnn)
     return library and is_line and versions.same_major(reported.cuda, release.cuda)
 
