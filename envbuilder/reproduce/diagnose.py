@@ -12,7 +12,7 @@ import msgspec
 from envbuilder import versions
 from envbuilder.catalog.model import DISTRIBUTIONS
 from envbuilder.compat.check import findings_of
-from envbuilder.compat.findings import finding
+from envbuilder.compat.findings import finding, name_of, span
 from envbuilder.compat.unknown import elsewhere, side_by_side
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.reproduce.causes import (
@@ -58,10 +58,14 @@ def predict(case: Case) -> tuple[Finding, ...]:
     shown = _proved(case)
     proved = frozenset(row.code for row in shown)
     builds = other_builds(case)
-    outranked = {cause_of(code).outranks for code in proved}
     forecasts = () if builds else forecast(case)
+    if any(cause_of(row.code).area == "kernels" and explains(row.code, case.reported) for row in forecasts):
+        memory = {row.code for row in shown if row.code is Code.STALLS} if marked("memory", case.messages) else set()
+        shown = tuple(row for row in shown if row.code not in memory)
+        proved -= memory
+    outranked = {cause_of(code).outranks for code in proved}
     ruled = tuple(with_command(row, case) for row in forecasts if cause_of(row.code).area not in outranked)
-    elsewhere, tagged = tuple(_other_system(case, shown)), (*_other_tag(case.reported), *_before_keras(case))
+    elsewhere, tagged = tuple(_other_system(case, shown)), (*_other_tag(case.reported), *_other_release(case))
     held = {name: release_of(text) for name in DISTRIBUTIONS if (text := case.reported.packages.get(name))}
     predicted = tuple(
         row if row.code in proved or explains(row.code, case.reported) else as_remark(row)
@@ -91,8 +95,7 @@ def _related(case: Case) -> tuple[MessageMatch, ...]:
     only = (stopped and "invisible" not in asked) or (bool(asked) and asked <= _AT_IMPORT | {"building"})
     grows = reported.environment.get("TF_FORCE_GPU_ALLOW_GROWTH", "").lower() == "true"
     first = is_since(_FIRST_WITH_KERAS, reported) and not is_since("2.0", reported)
-    unrelated = {"tf1_code"} if first else set()  # 1.x contains these names
-    unrelated |= {"contrib_missing"} if first and marked("opens", messages) else set()
+    unrelated = {"tf1_code", "contrib_missing"} if first else set()  # 1.x contains these names
     others = marked("other_vendor", messages)
     rest = {get(row.signature).layer for row in messages if get(row.signature).code is not None and row not in others}
     about_gpu = rest <= _TOWARDS_A_GPU if rest else "invisible" in asked
@@ -166,16 +169,21 @@ def _other_tag(reported: Reported) -> Iterator[Finding]:
         yield finding(Code.PYTHON_UNSUPPORTED, "other_tag", minor=running, **named)
 
 
-def _before_keras(case: Case) -> Iterator[Finding]:
-    """Report a TensorFlow release that is older than its ``keras`` module, rather than one with missing files."""
+def _other_release(case: Case) -> Iterator[Finding]:
+    """Report a release that is older than its ``keras`` module, or another one than the stated, which has contrib."""
     row, release = next((row for row in case.messages if row.signature == "no_keras"), None), case.reported.tensorflow
     if row is not None and release is not None and not is_since(_FIRST_WITH_KERAS, case.reported):
         named = {"line": row.line, "release": release, "first": _FIRST_WITH_KERAS, "text": row.text[:200]}
         yield finding(Code.API_MISMATCH, "before_keras", **named)
+    row = next((row for row in case.messages if row.signature == "contrib_missing"), None)
+    if row is not None and is_since("1.0", case.reported) and not is_since("2.0", case.reported):
+        yield finding(Code.PACKAGE_CONFLICT, "contrib", line=row.line, release=release, text=row.text[:200])
 
 
 def _other_system(case: Case, shown: tuple[Finding, ...]) -> Iterator[Finding]:
     reported = case.reported
+    if any(get(row.signature).code is Code.OTHER_BUILD for row in case.messages):
+        return
     name, os = f"TensorFlow {reported.tensorflow or ''}".rstrip(), reported.os or ""
     if (case.gpu or (not shown and reported.complaints)) and reported.distribution != "tensorflow-cpu":
         version = release_of(reported.tensorflow) if reported.tensorflow else _windows_age(case)
@@ -243,10 +251,14 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     if lead is None and gpu is not None and case.asks_for_versions:
         cause = f"The question is which versions go together for {gpu}: the closest environment below works on it."
         return ReportDiagnosis(cause=cause, confidence="likely", place="versions", harmless=harmless)
+    if lead is None and marked("asks", case.messages) and (answer := _built_with(case)) is not None:
+        fix = GRAMMAR.ask["own_cuda"] if case.release is None or case.release.and_cuda else ""
+        return ReportDiagnosis(cause=answer, confidence="likely", place="versions", fix=fix, harmless=harmless)
     symptom = shown is not None and shown.layer == "symptom"
     alone = shown is not None and not symptom and not shown.prose and "suggests" not in shown.marks
     proved = decisive is not None and decisive.exact and alone
-    ask = () if proved else deciding_commands(case.reported, place_of(case))
+    packages = lead is not None and cause_of(lead.code).area == "packages"
+    ask = () if proved else deciding_commands(case.reported, place_of(case), ("import",) if packages else None)
     common: dict[str, Any] = {"line": line, "quote": quote, "harmless": harmless, "ask": ask}
     noise = _complained_noise(case)
     if lead is None and noise is not None:
@@ -257,7 +269,11 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     if lead is None or symptom:
         no_reason = "TensorFlow finds no GPU, and the report does not contain the reason."
         cause = no_reason if lead is not None else GRAMMAR.open_question(case.reported.complaints).missing
+        cause += _fitting(case)
         return ReportDiagnosis(cause=cause, confidence="unsure", place="unknown", **common)
+    own_build = _of_nvidia(lead, case)
+    if own_build:
+        lead = msgspec.structs.replace(lead, fix=own_build)
     after = _after(lead, case)
     if after is not None:
         pair = f"{after.fix} With that driver: {lead.fix}" if cause_of(after.code).area == "host" else after.fix
@@ -270,6 +286,52 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
         fix=lead.fix,
         **common,
     )
+
+
+def _built_with(case: Case) -> str | None:
+    """Answer which CUDA a release takes, or which releases a CUDA serves; None if the report names neither."""
+    release, cuda = case.release, case.reported.cuda
+    if release is not None and release.cuda is not None:
+        pythons = f"Python {release.pythons[0]} to {release.pythons[-1]}, " if release.pythons else ""
+        return f"{name_of(release)} was built for {pythons}CUDA {release.cuda} and cuDNN {release.cudnn}."
+    if case.version is not None or cuda is None or not versions.names_line(cuda):
+        return None
+    rows = [row for name in DISTRIBUTIONS for row in case.catalog.releases(name) if row.gpu and row.cuda]
+    by_cuda: dict[str, set[str]] = {}
+    for row in rows:
+        by_cuda.setdefault(minor(row.cuda or ""), set()).add(minor(row.version))
+    lines = {
+        text: f"CUDA {text}: TensorFlow {span(sorted(known, key=versions.key))}" for text, known in by_cuda.items()
+    }
+    if minor(cuda) in lines:
+        return f"Built with {lines[minor(cuda)]}."
+    below = max((text for text in lines if not versions.at_least(text, cuda)), key=versions.key, default=None)
+    above = min((text for text in lines if versions.at_least(text, cuda)), key=versions.key, default=None)
+    near = "; ".join(lines[text] for text in (below, above) if text is not None)
+    return f"No TensorFlow of the package index was built with CUDA {cuda}. Next to it: {near}."
+
+
+def _fitting(case: Case) -> str:
+    """Say that the stated versions go together, if they do."""
+    reported, release = case.reported, case.release
+    if release is None or case.question is None or not reported.cuda or reported.origin or case.question.cuda is None:
+        return ""
+    if any(map(is_cause, findings_of(case.question, case.catalog))):
+        return ""
+    cudnn = f", cuDNN {reported.cudnn}" if reported.cudnn else ""
+    return f" The stated versions (TensorFlow {reported.tensorflow}, CUDA {reported.cuda}{cudnn}) go together."
+
+
+_AMPERE = "8.0"
+
+
+def _of_nvidia(lead: Finding, case: Case) -> str:
+    """Name NVIDIA's build of TensorFlow 1, which serves GPUs that no other 1.x does; '' for other cases."""
+    question = case.question
+    if question is None or cause_of(lead.code).area != "kernels" or versions.at_least(question.tensorflow, "2.0"):
+        return ""
+    newest = terms(case).get("capability")
+    return GRAMMAR.ask["nvidia_1"] if newest is not None and versions.at_least(str(newest), _AMPERE) else ""
 
 
 _WARNED = re.compile(r": [EW] |^[EW]0000 ")
@@ -304,14 +366,18 @@ _SHORT_LIST = 8
 """A longer list of packages is complete enough to need no other."""
 
 
-def deciding_commands(reported: Reported, place: str = "pip") -> tuple[str, ...]:
+def deciding_commands(
+    reported: Reported, place: str = "pip", complaints: tuple[Complaint, ...] | None = None
+) -> tuple[str, ...]:
     """List commands that would decide the diagnosis, and whose output is not in the report."""
     windows = "_on_windows" if reported.platform == "windows" else ""
     sources = [row.source for row in reported.evidence if row.trust is Trust.LISTED]
     known = {"packages"} if sources.count("package") > _SHORT_LIST else set[str]()
     if reported.platform == "macos" or any(source.startswith("nvidia-smi") for source in sources):
         known.add("driver")
-    names = [name for name in GRAMMAR.open_question(reported.complaints).ask if name not in known]
+    if reported.python is not None and reported.os is not None:
+        known.add("python")
+    names = [name for name in GRAMMAR.open_question(complaints or reported.complaints).ask if name not in known]
     asked = [GRAMMAR.ask.get(f"{name}{windows}", GRAMMAR.ask[name]) for name in names]
     placed = (in_place(place, reported.image, text) if text == GRAMMAR.ask["driver"] else text for text in asked)
     return (GRAMMAR.ask["cluster"], *placed) if place == "kubernetes" else tuple(placed)

@@ -182,7 +182,7 @@ def _libraries_of(near: Question, reported: Reported) -> Iterator[Change]:
 
 
 _CHOSEN_BY = frozenset({"libraries", "kernels", "build"})
-_OTHER_MAKERS = frozenset({"tfjs", "jetson", "jax", "library", "source"})
+_OTHER_MAKERS = frozenset({"tfjs", "jetson", "jax", "rocm", "directml", "library", "source"})
 
 
 def _is_choice(case: Case, diagnosis: ReportDiagnosis, span: str) -> bool:

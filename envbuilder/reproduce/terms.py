@@ -107,7 +107,6 @@ def terms(case: Case) -> Facts:
         "grow": settings["TF_FORCE_GPU_ALLOW_GROWTH=true"] if not version or is_since("1.14", reported) else _GROWTH,
         "if_grown": "" if {row.signature for row in case.messages} & _GROWN == {"growth_in_vain"} else None,
         "capability": capability,
-        "release_1": version if version and not is_since("2.0", reported) else None,
         "driver": reported.driver,
         "gpu": gpu,
         "installed": reported.cuda,
@@ -141,6 +140,8 @@ def with_values(row: MessageMatch, facts: Facts) -> Facts:
     own = {name: row.values[name] for name in ("runtime", "compiled") if name in row.values}
     plain = {name: cudnn_of_number(text) if text.isdigit() else text for name, text in own.items()}
     lines = {f"{name}_line": versions.line(text) for name, text in plain.items()}
+    if "tag" in row.values:
+        plain["wheel_python"] = f"{row.values['tag'][0]}.{row.values['tag'][1:]}"
     values = {
         **facts,
         **row.values,
@@ -216,7 +217,9 @@ def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
     variant = "windows" if windows else "command" if command else "unsure"
     if cuda and openers == [case.release] and is_installed(case, cudnn=bool(cudnn)):
         folder = GRAMMAR.toolkit_paths.get(place_of(case), GRAMMAR.toolkit_paths["pip"])
-        variant, command = "elsewhere", folder.format(cuda=versions.minor(case.reported.cuda or ""))
+        found = case.reported.cuda or ""
+        own = versions.major(found) < _ANY_OF_A_MAJOR
+        variant, command = "elsewhere", folder.format(cuda=openers[-1].cuda if own else versions.minor(found))
     said = {"line": rows[0].line, "libraries": listed(names), "found": rows[0].text[:200], "release": release}
     return finding(Code.MISSING_LIBRARY, variant, openers[-1:], **said, product=product, command=command)
 

@@ -37,6 +37,7 @@ _DIGITS = str.maketrans("lIO", "110")
 LOGGED = re.compile(r"\.(?:cc|py|h):[0-9]{1,5}\]")
 """The place in the source that a log line begins with."""
 
+_WORD = re.compile(r"\w")
 _FOREIGN = re.compile("|".join(GRAMMAR.translations))
 
 
@@ -102,6 +103,12 @@ def _without_marks(text: str) -> str:
         text = _MISREAD.sub(_as_digits, text)
         text = _MISREAD_MODEL.sub(lambda match: match[1] + match[2].translate(_DIGITS), text)
     return _ENTITY.sub(_entity, text) if "&" in text else text
+
+
+def as_written(text: str, number: int) -> str:
+    """Return a line of the report before its words were translated; '' if none was."""
+    line = next(islice(text.split("\n"), number - 1, None), "")
+    return excerpt(line, match) if (match := _FOREIGN.search(line)) is not None and _WORD.search(match[0]) else ""
 
 
 def _as_digits(match: re.Match[str]) -> str:

@@ -137,7 +137,7 @@ def _occurrences(
             continue
         values = {name.removesuffix("_2"): value for name, value in hit.groupdict().items() if value}
         key = tuple(sorted(values.items()))
-        if key not in seen or (is_title(seen[key]) and LOGGED.search(line) is None and not row.prose):
+        if key not in seen or (row.code is not None and not row.prose and is_title(seen[key])):
             seen[key] = MessageMatch(signature=row.id, line=number, text=excerpt(line, hit), values=values)
         if len(seen) >= MOST_PER_SIGNATURE:
             break

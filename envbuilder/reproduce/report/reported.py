@@ -10,7 +10,7 @@ import msgspec
 Platform = Literal["linux", "windows", "macos"]
 Install = Literal["pip", "conda", "docker", "source"]
 Build = Literal["gpu", "cpu"]
-Origin = Literal["tfjs", "jetson", "nvidia", "conda", "source", "library", "jax", "third-party"]
+Origin = Literal["tfjs", "jetson", "nvidia", "conda", "source", "library", "jax", "rocm", "directml", "third-party"]
 """The distributor of the build if it is not the package index."""
 Complaint = Literal["invisible", "slow", "stuck", "breaks", "installing", "import", "building", "several", "wrong"]
 """The complaint: no GPU is found or used; it is slow, hangs, breaks; it cannot be installed, imported, built; it
