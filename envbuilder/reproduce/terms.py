@@ -138,7 +138,7 @@ def _nvcc(cuda: str, place: str) -> str:
 def with_values(row: MessageMatch, facts: Facts) -> Facts:
     """Add the named parts of a message, and the lines of its two cuDNNs, of which one may be an integer."""
     own = {name: row.values[name] for name in ("runtime", "compiled") if name in row.values}
-    plain = {name: cudnn_of_number(text) if text.isdigit() else text for name, text in own.items()}
+    plain: dict[str, str] = {name: cudnn_of_number(text) if text.isdigit() else text for name, text in own.items()}
     lines = {f"{name}_line": versions.line(text) for name, text in plain.items()}
     if "tag" in row.values:
         plain["wheel_python"] = f"{row.values['tag'][0]}.{row.values['tag'][1:]}"
@@ -217,9 +217,9 @@ def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
     variant = "windows" if windows else "command" if command else "unsure"
     if cuda and openers == [case.release] and is_installed(case, cudnn=bool(cudnn)):
         folder = GRAMMAR.toolkit_paths.get(place_of(case), GRAMMAR.toolkit_paths["pip"])
-        found = case.reported.cuda or ""
-        own = versions.major(found) < _ANY_OF_A_MAJOR
-        variant, command = "elsewhere", folder.format(cuda=openers[-1].cuda if own else versions.minor(found))
+        installed, opened = case.reported.cuda or "", openers[-1].cuda
+        cuda_line = opened if versions.major(installed) < _ANY_OF_A_MAJOR else versions.minor(installed)
+        variant, command = "elsewhere", folder.format(cuda=cuda_line)
     said = {"line": rows[0].line, "libraries": listed(names), "found": rows[0].text[:200], "release": release}
     return finding(Code.MISSING_LIBRARY, variant, openers[-1:], **said, product=product, command=command)
 
@@ -239,10 +239,10 @@ def is_installed(case: Case, *, cudnn: bool = True) -> bool:
     proved = any(row.field == "cuda" and row.trust is Trust.PROVED for row in reported.evidence)
     if release is None or not reported.cuda or proved or place_of(case) not in {"pip", "windows"}:
         return False
+    said = any(row.signature == "installed_said" for row in case.messages)
     is_line = versions.major(reported.cuda) >= _ANY_OF_A_MAJOR or versions.line(reported.cuda) == release.cuda
-    if any(row.signature == "installed_said" for row in case.messages):
-        return True
-    library = not cudnn or versions.same_major(reported.cudnn, release.cudnn)
+    is_line = is_line or (said and not versions.names_line(reported.cuda))
+    library = not cudnn or said or versions.same_major(reported.cudnn, release.cudnn)
     return library and is_line and versions.same_major(reported.cuda, release.cuda)
 
 
