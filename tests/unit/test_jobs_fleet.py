@@ -1,6 +1,7 @@
 """The state of a fleet by its registry: what is pending where, and a run that does the rest once."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -272,6 +273,14 @@ def test_commands_answer(team: Team, capsys: pytest.CaptureFixture[str]) -> None
     code, out, _ = ran(capsys, "fleet", "status", *team.world.words)
     assert (code, "A100/550.54.15" in out) == (8, True)
     assert ran(capsys, "fleet", "status", *team.world.words[:-2])[0] == 2
+    code, _, err = ran(capsys, "fleet", "export", "dask", *team.world.words)
+    assert (code, "fleet run with --dask ADDRESS" in err) == (2, True)
+    for host in (HOPPER, AMPERE):
+        team.run(host)
+    code, _, err = ran(capsys, "fleet", "export", "slurm", *team.world.words)
+    assert (code, "nothing is left to validate" in err, Path("out/fleet").exists()) == (0, True, False)
+    _, out, _ = ran(capsys, "fleet", "status", *team.world.words, "--max-age", "0s", "--format", "json")
+    assert re.search(r"validated [0-9.]+ m?s ago; at most 0", out), out
 
 
 def test_key_that_nobody_trusts_signs_nothing(team: Team, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from envbuilder.engine.port import Image
 from envbuilder.errors import InfrastructureError, PublishError, Reason
 from envbuilder.publish import attestation, verification
 from envbuilder.publish.attestation import PublishSession, PublishTools, ValidationTerms, attach_verdict, tools_for
+from envbuilder.publish.journal import exclusively
 from envbuilder.publish.publish_all import sealer_of
 from envbuilder.publish.verification import Verification
 from envbuilder.publish.verify_request import VerifyOptions, fetch, standings, verify_image
@@ -129,6 +130,11 @@ def test_interrupted_attachment_goes_on_without_a_second_run(world: World, monke
     assert len(world.hopper.judged) == 1
     assert world.hopper.attach().verdict == "PASSED", "once it is attached, whoever asks again has it run again"
     assert len(world.hopper.judged) == 2
+
+
+def test_second_command_for_one_digest_is_refused(tmp_path: Path) -> None:
+    with exclusively(tmp_path), pytest.raises(PublishError, match="another envbuilder command"), exclusively(tmp_path):
+        pass
 
 
 def test_statements_are_those_that_publish_attaches(world: World) -> None:
