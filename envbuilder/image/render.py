@@ -159,15 +159,12 @@ def check_template(name: str, templates: Mapping[str, str]) -> None:
     for one in tree.body:
         if isinstance(one, nodes.Block) and one.name not in blocks:
             problem(one.lineno, one.name, "the parent has no such block: it would be left out", blocks)
-        parts = one.nodes if isinstance(one, nodes.Output) else []
-        text = "".join(part.data for part in parts if isinstance(part, nodes.TemplateData))
-        if text.strip():
-            line = one.lineno + text[: len(text) - len(text.lstrip())].count("\n")
-            problem(line, "", f"{text.strip().splitlines()[0][:60]!r} is outside of the blocks: it would be left out")
+    loose = [part for one in tree.body if isinstance(one, nodes.Output) for part in one.nodes]
     for part in tree.find_all(nodes.TemplateData):
-        if found := re.search(r"^[ \t]*FROM\s", part.data, re.MULTILINE):
+        if found := re.search(r"\S.*" if part in loose else r"^[ \t]*FROM\s.*", part.data, re.MULTILINE):
             line = part.lineno + part.data[: found.start()].count("\n")
-            problem(line, "FROM", "it begins another image, without TensorFlow; write COPY --from=IMAGE")
+            why = "is outside of the blocks: it would be left out" if part in loose else "begins another image"
+            problem(line, "", f"{found[0].strip()[:60]!r} {why}")
     for use in tree.find_all(nodes.Getattr):
         kind = _FIELDS.get(use.node.name) if isinstance(use.node, nodes.Name) else None
         if kind and not hasattr(kind, use.attr):
