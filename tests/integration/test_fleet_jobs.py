@@ -25,8 +25,7 @@ from envbuilder.errors import InfrastructureError
 from envbuilder.image.bases import ensure_base
 from envbuilder.image.context import ensure_lock, ensure_packages, write_context
 from envbuilder.jobs.base import inspect
-from envbuilder.jobs.fleet.job import BuildSpec, Job, ValidationSpec
-from envbuilder.jobs.fleet.record import packed, required
+from envbuilder.jobs.fleet.job import BuildSpec, Job, ValidationSpec, packed, required
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference, parse
 from envbuilder.validation import suite_plan

@@ -17,7 +17,7 @@ from envbuilder.image import lockfile
 from envbuilder.image.context import build_files
 from envbuilder.image.layers import carried_out
 from envbuilder.image.removed_files import LABEL
-from envbuilder.jobs.fleet.record import packed, required, unpacked
+from envbuilder.jobs.fleet.job import packed, required, unpacked
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.validation.validate_request import of_record
 from envbuilder.workspace import Workspace, read_document, write_document

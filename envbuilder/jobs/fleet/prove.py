@@ -22,8 +22,7 @@ from envbuilder.engine.port import Engine
 from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, UsageError, verdict_exit_code
 from envbuilder.host import describe
 from envbuilder.image.bases import NEEDED, ask_for_room
-from envbuilder.jobs.fleet.job import BuildSpec, Job, JobSpec, ProofDocument, ValidationSpec
-from envbuilder.jobs.fleet.record import unpacked
+from envbuilder.jobs.fleet.job import BuildSpec, Job, JobSpec, ProofDocument, ValidationSpec, unpacked
 from envbuilder.jobs.fleet.survey import code_of, is_pending
 from envbuilder.jobs.fleet.workers import with_patience
 from envbuilder.jobs.run import RunOptions, run

@@ -16,9 +16,8 @@ from envbuilder.choice import choose, read_fleet
 from envbuilder.compat.fleet import advertised
 from envbuilder.errors import ExitCode, UsageError
 from envbuilder.host import describe
-from envbuilder.jobs.fleet.job import BuildSpec, Job, ValidationSpec
+from envbuilder.jobs.fleet.job import BuildSpec, Job, ValidationSpec, required
 from envbuilder.jobs.fleet.prove import SIGNING_KEY, Signing, prove
-from envbuilder.jobs.fleet.record import required
 from envbuilder.jobs.fleet.survey import FleetDocument, FleetQuery, FleetRow, level_of, survey
 from envbuilder.jobs.fleet.workers import Attempts, DaskEngine, Dispatcher, check_address, with_patience
 from envbuilder.publish.tags import destination
