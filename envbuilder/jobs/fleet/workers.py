@@ -452,7 +452,7 @@ def _check_scheduler(address: str) -> None:
 def _away(address: str, error: Exception) -> InfrastructureError:
     return InfrastructureError(
         f"the scheduler {address} does not answer: {_text(error)}",
-        hint="check that it runs, and that Dask's configuration names its certificates",
+        hint="check its address, that it runs, and the certificates in Dask's configuration; then run this again",
     )
 
 
