@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Tuple
 
 from . import tensorflow1_compat
@@ -174,10 +175,8 @@ def xla(facts: Facts, device: str = "/CPU:0") -> Answer:
 def jit(tf: Any, program: Callable[..., Any]) -> Any:
     """Return the function compiled by XLA, None if the release cannot; before 2.5 the option has another name."""
     for option in ("jit_compile", "experimental_compile"):
-        try:
+        with suppress(TypeError, ValueError):
             return tf.function(program, **{option: True})
-        except (TypeError, ValueError):
-            continue
     return None
 
 

@@ -97,8 +97,7 @@ def read_state() -> DriverState:
     seen = DriverState()
     _ask_nvml(seen)
     _ask_cuda(seen)
-    if seen.version is None:
-        seen.version = seen.kernel_module
+    seen.version = seen.version or seen.kernel_module
     return seen
 
 
@@ -152,11 +151,8 @@ def _gpu(name: Any, uuid: Any, capability: tuple[Any, Any], memory: int) -> dict
 
 def _call(library: Any, name: str, *arguments: Any) -> Any:
     """Call a function that this library may lack: then None."""
-    try:
-        function = getattr(library, name)
-    except AttributeError:
-        return None
-    return function(*arguments)
+    function = getattr(library, name, None)
+    return None if function is None else function(*arguments)
 
 
 def _ask_cuda(seen: DriverState) -> None:
@@ -313,8 +309,7 @@ def contexts_of_this_process() -> list[int]:
 
 
 def _contexts_on(library: Any, handle: Any) -> int:
-    room = ctypes.c_uint(64)
-    rows = (_Process * 64)()
+    room, rows = ctypes.c_uint(64), (_Process * 64)()
     if _call(library, "nvmlDeviceGetComputeRunningProcesses_v3", handle, ctypes.byref(room), rows) != 0:
         return 0
     own = [row for row in rows[: room.value] if row.pid == os.getpid()]

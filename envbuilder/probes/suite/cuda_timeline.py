@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 # y[i] = 2 y[i] for one warp; PTX 6.0 for sm_50, which every driver of the last decade compiles for every newer GPU.
@@ -80,10 +81,8 @@ def cache_bytes(folder: str = "") -> int:
     total = 0
     for place, _, files in os.walk(folder):
         for name in files:
-            try:
+            with suppress(OSError):
                 total += os.path.getsize(os.path.join(place, name))
-            except OSError:
-                continue
     return total
 
 

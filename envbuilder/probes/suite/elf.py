@@ -10,6 +10,7 @@ import mmap
 import os
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Tuple
 
 _Row = Tuple[int, ...]
@@ -86,12 +87,10 @@ class Elf:
         """Yield every exported symbol: name, offset, size; bounded."""
         (at, size), (names, _) = self.sections.get(".dynsym", (0, 0)), self.sections.get(".dynstr", (0, 0))
         for offset in range(at, at + min(size, 24 * MOST_ENTRIES), 24):
-            try:
+            with suppress(struct.error, IndexError):
                 name, _, _, section, address, length = struct.unpack_from("<IBBHQQ", image, offset)
                 if section:
                     yield _text(image, names + name), _offset(self._segments, address), length
-            except (struct.error, IndexError):
-                continue
 
     def _sections(self, image: mmap.mmap, rows: list[_Row], names_index: int) -> None:
         if not rows or names_index >= len(rows):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import math
+from itertools import permutations
 from typing import Any
 
 from . import cpu_checks, cuda_driver, gpu_code, operations, startup
@@ -268,16 +269,13 @@ def errors(facts: Facts, seen: DriverState, moment: str) -> Answer:
 def peers(facts: Facts, seen: DriverState) -> Answer:
     library = cuda_driver.opened("libcuda.so.1")
     library.cuInit(0)
-    pairs = []
-    for one in range(seen.count):
-        for other in range(seen.count):
-            able = ctypes.c_int(0)
-            if one != other and library.cuDeviceCanAccessPeer(ctypes.byref(able), one, other) == 0 and able.value:
-                pairs.append(f"{one}→{other}")
-    wanted = seen.count * (seen.count - 1)
-    text = f"{len(pairs)} of {wanted} pairs have peer access"
-    findings = [] if len(pairs) == wanted else [finding("STALLS", "peer access", text, severity="warning")]
-    return judged(findings, "a statement for every pair", text, measurements={"pairs": measure(len(pairs), "1")})
+    pairs, count = list(permutations(range(seen.count), 2)), 0
+    for one, other in pairs:
+        able = ctypes.c_int(0)
+        count += library.cuDeviceCanAccessPeer(ctypes.byref(able), one, other) == 0 and able.value > 0
+    text = f"{count} of {len(pairs)} pairs have peer access"
+    findings = [] if count == len(pairs) else [finding("STALLS", "peer access", text, severity="warning")]
+    return judged(findings, "a statement for every pair", text, measurements={"pairs": measure(count, "1")})
 
 
 @on_gpus

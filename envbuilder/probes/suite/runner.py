@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from . import host, known_errors, watchdog
@@ -52,12 +53,10 @@ def main() -> int:
 
 def _adopt_orphans() -> None:
     """Become the parent of what a killed check leaves behind, so that it ends with the run."""
-    try:
+    with suppress(ImportError, OSError, AttributeError):
         import ctypes
 
         ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
-    except (ImportError, OSError, AttributeError):
-        pass
 
 
 class SuiteRun:

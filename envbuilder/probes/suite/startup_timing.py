@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from . import cuda_driver, cuda_timeline, startup, startup_diagnosis, tensorflow_install
@@ -134,11 +135,8 @@ def evict() -> None:
     for place, _, files in (found for root in roots if root for found in os.walk(root)):
         for name in files:
             if name.endswith((".pyc", ".py")) or ".so" in name:
-                try:
-                    with open(os.path.join(place, name), "rb") as stream:
-                        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-                except OSError:
-                    continue
+                with suppress(OSError), open(os.path.join(place, name), "rb") as stream:
+                    os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def cuda_level(facts: Facts) -> Answer:

@@ -6,6 +6,7 @@ import os
 import resource
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, List, Tuple
 
 from . import host, stall_rules, tensorflow1_compat
@@ -111,11 +112,9 @@ def _waited() -> float:
     """Return the seconds that all threads of this process waited for a processor; 0 if this is unknown."""
     total = 0
     for thread in os.listdir("/proc/self/task"):
-        try:
+        with suppress(OSError, ValueError, IndexError):
             with open(f"/proc/self/task/{thread}/schedstat", encoding="ascii") as stream:
                 total += int(stream.read().split()[1])
-        except (OSError, ValueError, IndexError):
-            continue
     return total / 1e9
 
 
@@ -206,10 +205,6 @@ def _named(cause: Cause) -> Finding:
 def _throttled() -> int:
     """Return how often the processor quota of this container stopped it; 0 without a quota."""
     for path in ("/sys/fs/cgroup/cpu.stat", "/sys/fs/cgroup/cpu/cpu.stat"):
-        try:
-            with open(path, encoding="ascii") as stream:
-                rows = dict(line.split() for line in stream)
-            return int(rows.get("nr_throttled", 0))
-        except (OSError, ValueError):
-            continue
+        with suppress(OSError, ValueError), open(path, encoding="ascii") as stream:
+            return int(dict(line.split() for line in stream).get("nr_throttled", 0))
     return 0

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from .channel import Reader
@@ -159,11 +160,9 @@ class WorkerProcess:
 
 def _give(process: subprocess.Popen[bytes], data: bytes) -> None:
     assert process.stdin is not None
-    try:
+    with suppress(BrokenPipeError):
         process.stdin.write(data)
         process.stdin.close()
-    except BrokenPipeError:
-        pass
 
 
 def _read(descriptor: int) -> bytes | None:
@@ -176,14 +175,10 @@ def _read(descriptor: int) -> bytes | None:
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     """Kill the group of the process and wait for it. A worker that closed its results is about to exit."""
-    try:
+    with suppress(subprocess.TimeoutExpired):
         process.wait(timeout=0.2)
-    except subprocess.TimeoutExpired:
-        pass
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
     process.wait()
 
 
