@@ -181,7 +181,7 @@ def _statements(
     session.say("reading the image for the bill of materials")
     left_out = removed_files.parse(built.removed)
     files = read_image(session.engine, image)
-    contents = read(files.kept(), files.content)
+    contents = read(files.contents.items(), files.content)
     bill = bom(name, digest, contents, locked, created=record.finished, left_out=left_out)
     return origin, about(name, digest, CYCLONEDX, bill)
 

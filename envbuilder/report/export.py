@@ -35,7 +35,7 @@ def export_verdicts(
     elif store is None and since is None:
         verdicts = current_verdicts(workspace)
     else:
-        verdicts = History(store or workspace.history).since(since)
+        verdicts = History(store or workspace.history).read(since)[0]
     if selectors:
         environments = tuple(one.environment for one in verdicts if one.environment is not None)
         chosen = {one.id for one in select(environments, tuple(selectors))}

@@ -123,7 +123,7 @@ class ImageContext:
 
     @cached_property
     def loader_folders(self) -> frozenset[str]:
-        told = (decoding.lossy(text) for path, text in self.files.kept() if path.startswith("etc/ld.so.conf"))
+        told = (decoding.lossy(text) for path, text in self.files.contents.items() if path.startswith("etc/ld.so.conf"))
         lines = (line.strip() for text in told for line in text.splitlines())
         cached = (posixpath.dirname(path) for paths in self.search.cache.values() for path in paths)
         named = (line for line in lines if line.startswith("/"))
@@ -132,7 +132,8 @@ class ImageContext:
 
     def is_of_system(self, path: str) -> bool:
         """Return True if a system package brings a file; in a managed image the lists of conda do not count."""
-        return self.files.system.owns(path, conda=not self.is_managed)
+        system = self.files.system
+        return path in system.layers and not (self.is_managed and path in system.of_conda)
 
     def origin(self, paths: Iterable[str]) -> str:
         """Return the layer that brought or deleted the first of some paths, and its instruction without credentials."""

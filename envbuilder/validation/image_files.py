@@ -67,12 +67,6 @@ class SystemPackages(NamedTuple):
     same: set[str]
     altered: set[str]
 
-    def owns(self, path: str, *, conda: bool = True) -> bool:
-        return path in self.layers and (conda or path not in self.of_conda)
-
-    def name(self, path: str) -> str:
-        return self.names.get(path, path)
-
 
 class _CondaFile(msgspec.Struct, frozen=True):
     path: str = msgspec.field(default="", name="_path")
@@ -112,7 +106,8 @@ class ImageFiles:
     """The stacked files, folders and links by path (no leading slash); ``records`` are the layers.
 
     ``hidden`` are the files and links that later layers deleted or replaced, lowest layer first; ``gone`` is the layer
-    that deleted a path. ``budget`` bounds what reading takes: once it is reached, what is here is incomplete.
+    that deleted a path; ``contents`` are those of files that checks read. ``budget`` bounds what reading takes: once it
+    is reached, what is here is incomplete.
     """
 
     def __init__(self, records: tuple[LayerRecord, ...], budget: Budget | None = None) -> None:
@@ -121,7 +116,7 @@ class ImageFiles:
         self.paths: dict[str, StackedFile] = {}
         self.hidden: dict[str, list[StackedFile]] = {}
         self.gone: dict[str, int] = {}
-        self._contents: dict[str, bytes] = {}
+        self.contents: dict[str, bytes] = {}
         self._folders: set[str] = set()
         self._places: dict[str, str] = {}
         for number, record in enumerate(records):
@@ -130,7 +125,7 @@ class ImageFiles:
 
     @cached_property
     def system(self) -> SystemPackages:
-        kept = [(path, content, self._since(path, self.paths[path].layer)) for path, content in self.kept()]
+        kept = [(path, content, self._since(path, self.paths[path].layer)) for path, content in self.contents.items()]
         lists = [one for one in kept if self._is_installed(one[0])]
         if not (has_lists := any(is_list(path) for path, _, _ in lists)):
             # A layer that deletes all lists to save space deletes none of their files: lower lists still hold.
@@ -222,14 +217,14 @@ class ImageFiles:
             if before is not None and not before.row.kind == row.kind == "folder":
                 self._hide(path, before)
             first = own.get(self._placed(row.target)) if row.kind == "same" else None
-            content = self._contents.get(first.path) if first is not None else record.contents.get(row.path)
+            content = self.contents.get(first.path) if first is not None else record.contents.get(row.path)
             one, is_first = first or row, path not in own
             own[path] = one if one.path == path else msgspec.structs.replace(one, path=path)
             self.paths[path] = StackedFile(number, own[path])
             # Another entry of the path may have been too large to store: its content is not this entry's.
             is_own = content is not None and (is_first or hashlib.sha256(content).digest() == one.digest)
             if content is not None and is_own and one.kind == "file":
-                self._contents[path] = content
+                self.contents[path] = content
             if row.kind == "link" and path in self._folders:
                 self._places.clear()  # following entries below it are now elsewhere
 
@@ -246,7 +241,7 @@ class ImageFiles:
 
     def _hide(self, path: str, entry: StackedFile) -> None:
         self.hidden.setdefault(path, []).append(entry)
-        self._contents.pop(path, None)
+        self.contents.pop(path, None)
 
     def was(self, path: str, layer: int) -> StackedFile | None:
         return next((one for one in reversed(self.hidden.get(path, ())) if one.layer <= layer), None)
@@ -293,10 +288,7 @@ class ImageFiles:
         return entry if entry is not None and entry.row.kind == "file" else None
 
     def content(self, path: str) -> bytes | None:
-        return self._contents.get(self.resolve(path))
-
-    def kept(self) -> Iterator[tuple[str, bytes]]:
-        yield from self._contents.items()
+        return self.contents.get(self.resolve(path))
 
 
 def is_same(before: FileRow, now: FileRow) -> bool:

@@ -265,7 +265,7 @@ def _framework(files: ImageFiles, sites: tuple[str, ...], there: list[installed.
 def _distributions(files: ImageFiles, sites: tuple[str, ...]) -> list[installed.Distribution]:
     kept = {
         (path[: found.start()], found["folder"]): content.partition(b"\n\n")[0]
-        for path, content in sorted(files.kept(), reverse=True)  # METADATA after PKG-INFO, which it replaces
+        for path, content in sorted(files.contents.items(), reverse=True)  # METADATA after PKG-INFO, which it replaces
         if (found := PATHS["metadata"].search(path)) is not None and path[: found.start()] in sites
     }
     made = [
@@ -279,7 +279,7 @@ def _distributions(files: ImageFiles, sites: tuple[str, ...]) -> list[installed.
 def _sites(files: ImageFiles, image: Image) -> tuple[str, ...]:
     """Return the folders that the Python with TensorFlow searches: of its virtual environment, or of its prefix."""
     folders = {path for path, entry in files.paths.items() if entry.row.kind == "folder" and PATHS["site"].search(path)}
-    every = sorted({*folders, *(site_of(path) for path, _ in files.kept())} - {""})
+    every = sorted({*folders, *(site_of(path) for path, _ in files.contents.items())} - {""})
     homes = [site for site in every if f"{site}/tensorflow" in files.paths]
     if not homes:
         return tuple(every)

@@ -51,6 +51,9 @@ IDENTITY = Check(name="identity", level="static", group="static", probe="build_i
 CAUSES = ("files", "binaries", "configuration", "no-stub")
 """The checks that find defects of files, variables and driver stubs; errors of other checks may follow from these."""
 
+_OF_BUILD = ("environment", "lock", "removed", "pins", "system", "authorities")
+"""What a request takes from a build under the same name."""
+
 Inspected = tuple[tuple[CheckResult, ...], Causes, tuple[Addition, ...]]
 
 
@@ -97,21 +100,10 @@ class ValidationRequest:
     def of(self, built: Built, *, image: str = "") -> Self:
         """Return the request for a built image; ``image`` is another reference to it, such as a registry's."""
         record, context = built.record, known_image.key_of(built.record.context)
-        return replace(
-            self,
-            image=image or record.image,
-            environment=built.environment,
-            base=record.base,
-            base_id=record.base_id,
-            lock=built.lock,
-            removed=built.removed,
-            built=record.image,
-            pins=built.pins,
-            system=built.system,
-            context=context,
-            known=known_image.parse(built.known, context),
-            authorities=built.authorities,
-        )
+        known = known_image.parse(built.known, context)
+        request = replace(self, image=image or record.image, base=record.base, base_id=record.base_id)
+        same = {name: getattr(built, name) for name in _OF_BUILD}
+        return replace(request, built=record.image, context=context, known=known, **same)
 
 
 def validate(
@@ -442,14 +434,12 @@ def additions(subject: ImageContext) -> tuple[Addition, ...]:
 
 def _owners(subject: ImageContext) -> Iterator[tuple[str, _Owner]]:
     before, now = (subject.files.packages(layers) for layers in (subject.own_layers, len(subject.files.records)))
-    for path, content in subject.files.kept():
+    for path, content in subject.files.contents.items():
         name = posixpath.basename(path).removesuffix(".list").partition(":")[0]
         if is_list(path) and now.get(name, "") != before.get(name, ""):
             lines = (subject.files.resolve(line) for line in decoding.lossy(content).splitlines())
             yield from ((line, ("system package", name, now.get(name, ""))) for line in lines)
-    records = (
-        path for path, _ in subject.files.kept() if path.endswith(".dist-info/RECORD") and subject.is_later(path)
-    )
+    records = filter(subject.is_later, (path for path in subject.files.contents if path.endswith(".dist-info/RECORD")))
     apart = {posixpath.dirname(posixpath.dirname(path)) for path in records if not site_of(path)}  # pip's --target
     for one in (*subject.added, *(one for folder in apart for one in distributions(subject.files, folder))):
         yield from ((path, ("package", one.name, one.version)) for path in one.rows or ())

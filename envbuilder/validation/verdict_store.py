@@ -76,12 +76,11 @@ class History:
         with self._open() as connection, connection:
             connection.executemany("INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
-    def since(self, start: datetime | None = None) -> tuple[Verdict, ...]:
-        """Return the verdicts since a time (all by default), oldest first. They are not evaluated again."""
-        return self.read(start)[0]
-
     def read(self, start: datetime | None = None) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
-        """Return the same, and the keys of rows that were altered or that another version wrote: they stay."""
+        """Return the verdicts since a time (all by default), oldest first, and the keys of rows that cannot be read.
+
+        Verdicts are not evaluated again. Rows that were altered, or that another version wrote, stay.
+        """
         query = "SELECT key, document FROM verdicts WHERE finished >= ? ORDER BY finished, environment, key"
         rows: list[tuple[Any, ...]] = []
         if self.path.exists():

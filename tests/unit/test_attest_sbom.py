@@ -58,7 +58,7 @@ def read(*layers: Mapping[str, Any]) -> ImagePackages:
 
 def found_in(*archives: bytes) -> ImagePackages:
     files = ImageFiles(tuple(scan(layer) for layer in layers([saved(archives)])))
-    return sbom.read(files.kept(), files.content)
+    return sbom.read(files.contents.items(), files.content)
 
 
 def test_packages_of_every_kind_are_found() -> None:

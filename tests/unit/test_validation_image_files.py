@@ -194,7 +194,7 @@ def test_last_of_two_entries_of_a_path_counts() -> None:
     for second, kept in ((entry(path, b"second"), b"second"), (large, None), (LayerFile(path, "folder"), None)):
         files = ImageFiles((scan(LayerStream(iter((entry(path, b"first"), second)), "x")),))
         assert files.content(path) == kept
-        assert dict(files.kept()) == ({path: kept} if kept else {})
+        assert files.contents == ({path: kept} if kept else {})
 
 
 def test_whiteout_after_a_file_of_its_layer_deletes_it() -> None:
@@ -278,7 +278,7 @@ def test_contents_of_all_layers_have_one_bound(tmp_path: Path) -> None:
         for one in images:
             engine.files[one.layers[0].diff_id] = (bombs.file(f"{one.tags[0]}.pth", content),)
         files = read_image(engine, image, Cache(tmp_path))
-        assert len(dict(files.kept())) == min(2, len(files.paths))
+        assert len(files.contents) == min(2, len(files.paths))
     assert len(files.paths) == 3
 
 

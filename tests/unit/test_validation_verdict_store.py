@@ -257,10 +257,10 @@ def test_verdict_missing_in_the_history_is_not_reused(host: Host, monkeypatch: p
     def stopped(history: object, verdicts: object) -> None:
         raise KeyboardInterrupt
 
-    before = len(History(Workspace(host.folder).history).since())
+    before = len(History(Workspace(host.folder).history).read()[0])
     monkeypatch.setattr(verdict_store, "validate", lambda *_, **__: verdict(finished="2026-11-22T10:00:00+00:00"))
     assert host.validate(image="sha256:2")
-    assert len(History(Workspace(host.folder).history).since()) == before + 1
+    assert len(History(Workspace(host.folder).history).read()[0]) == before + 1
     with monkeypatch.context() as patch:
         patch.setattr(History, "add", stopped)
         with pytest.raises(KeyboardInterrupt):
@@ -368,15 +368,15 @@ ALL = (verdict(), failed_verdict(finished="2026-11-20T11:00:00+02:00"), gpu_verd
 
 def test_history_returns_each_verdict_once_unchanged_and_in_order(tmp_path) -> None:
     history = History(tmp_path / "sub" / "history.sqlite3")
-    assert history.since() == ()
+    assert history.read()[0] == ()
     for verdicts in (ALL, ALL, ()):
         history.add(verdicts)
-    found = history.since()
+    found = history.read()[0]
     assert (len(found), all(one in found for one in ALL)) == (len(ALL), True)
     assert found[0].finished == "2026-11-20T11:00:00+02:00"
     at = datetime(2026, 11, 20, 10, 3, tzinfo=UTC)
-    assert verdict() in history.since(at)
-    assert history.since(at + timedelta(days=9)) == ()
+    assert verdict() in history.read(at)[0]
+    assert history.read(at + timedelta(days=9))[0] == ()
 
 
 @pytest.mark.parametrize("statement", ["DELETE FROM verdicts", "UPDATE verdicts SET verdict = 'PASSED'"])
@@ -385,7 +385,7 @@ def test_history_file_refuses_changes_of_rows(tmp_path, statement) -> None:
     History(path).add([failed_verdict()])
     with sqlite3.connect(path) as connection, pytest.raises(sqlite3.Error, match="append-only"):
         connection.execute(statement)
-    assert History(path).since() == (failed_verdict(),)
+    assert History(path).read()[0] == (failed_verdict(),)
 
 
 def _write(path: Path, writer: int) -> None:
@@ -401,17 +401,17 @@ def test_history_survives_concurrent_writers(tmp_path) -> None:
     for process in processes:
         process.join(60)
     assert [process.exitcode for process in processes] == [0] * 4
-    assert len(History(tmp_path / "h").since()) == 80
+    assert len(History(tmp_path / "h").read()[0]) == 80
 
 
 def test_foreign_or_newer_history_file_is_refused(tmp_path) -> None:
     (tmp_path / "text").write_text("not a database, but long enough to look at" * 10)
     with pytest.raises(InfrastructureError, match="text"):
-        History(tmp_path / "text").since()
+        History(tmp_path / "text").read()[0]
     with sqlite3.connect(tmp_path / "newer") as connection:
         connection.execute("PRAGMA user_version = 99")
     with pytest.raises(UsageError, match="newer"):
-        History(tmp_path / "newer").since()
+        History(tmp_path / "newer").read()[0]
 
 
 def test_verdict_of_another_version_is_counted_and_not_returned(tmp_path) -> None:
@@ -429,7 +429,7 @@ def test_verdict_of_another_version_is_counted_and_not_returned(tmp_path) -> Non
             b'{"schema": "envbuilder/verdict/v9"}',
         )
         connection.execute("INSERT INTO verdicts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-    assert history.since() == (verdict(),)
+    assert history.read()[0] == (verdict(),)
     assert history.read() == ((verdict(),), ("key",))
     assert history.read(datetime(2026, 12, 1, tzinfo=UTC)) == ((), ("key",))
     assert History(tmp_path / "none").read() == ((), ())
