@@ -119,11 +119,8 @@ def document_of(error: BaseException, exit_code: int) -> ErrorDocument:
         case EnvbuilderError():
             return ErrorDocument(exit_code=exit_code, message=error.message, next=error.hint, where=_where(error))
         case click.ClickException():
-            context = getattr(error, "ctx", None)
-            names = [one.name for one in context.command.params] if context is not None else []
-            advice = "name one matrix at a time; " if "matrix" in names and "extra argument" in error.message else ""
-            further = f"{advice}{_command(context)} --help"
-            return ErrorDocument(exit_code=exit_code, message=error.format_message(), next=further)
+            command = _command(getattr(error, "ctx", None))
+            return ErrorDocument(exit_code=exit_code, message=error.format_message(), next=f"{command} --help")
         case KeyboardInterrupt() | click.Abort():
             return ErrorDocument(
                 exit_code=exit_code, message="interrupted", next="run the same command again to continue"
