@@ -18,6 +18,7 @@ from envbuilder.environment import Environment, Rejection
 from envbuilder.errors import Reason, UsageError
 from envbuilder.finding import Code, code_texts
 from envbuilder.publish.verification import reason_texts, shown
+from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.workspace import shipped
 
 
@@ -93,27 +94,13 @@ def _environment(matrix: str, environment: Environment, catalog: Catalog) -> Exp
     )
 
 
-WHY = {
-    "package": "it has wheels for this flavour and this Python; the small one first for the CPU",
-    "python": "the system's own",
-    "os": "the newest Python with a wheel, preferably on a system that needs no registry",
-    "cuda": "the wheels that this release was built and tested with, or the closest that it can load",
-    "cudnn": "of the same wheels",
-}
-"""Reason of the resolver's choice, by axis."""
-
-_WITH_CUDA = {
-    "python": "the newest with a wheel",
-    "os": "a published image with this CUDA, of which no wheels exist",
-    "cuda": "it comes with the system",
-    "cudnn": "it comes with the system",
-}
-"""The same, on a system that brings CUDA."""
+WHY, WITH_CUDA = read_yaml(Path(__file__).with_name("choices.yaml"), dict[str, dict[str, str]]).values()
+"""Reasons of the resolver's choice by axis, and those on a system that brings CUDA."""
 
 
 def reasons(row: Environment, given: str) -> Iterator[str]:
     """Yield a sentence for each choice, in order; ``given`` is the reason of the others."""
-    for axis, why in (WHY | _WITH_CUDA if row.flavor == "gpu" and not row.cuda_wheels else WHY).items():
+    for axis, why in (WHY | WITH_CUDA if row.flavor == "gpu" and not row.cuda_wheels else WHY).items():
         value = getattr(row, axis)
         if value is not None:
             yield f"{axis} {value}: {f'chosen: {why}' if axis in row.chosen else given}"

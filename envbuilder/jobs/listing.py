@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -14,6 +15,7 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import Row, Tables
 from envbuilder.errors import NothingSelectedError, UsageError
 from envbuilder.support.tables import table as aligned
+from envbuilder.support.yaml_reader import read_yaml
 
 
 class CatalogDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,19 +44,7 @@ _COMPUTED: dict[str, Read] = {
 }
 """Values that are not simply a field."""
 
-_CHOSEN = {
-    "tensorflow": "package, version, build, python: pythons, cuda, cudnn, cubins, ptx, "
-    "finds cuda in: finds_cuda, reviewed",
-    "cuda": "version, own driver: driver, minimum_driver, capabilities: range, "
-    "forward compatibility on: forward_compat",
-    "cudnn": "version, capabilities: range, cuda",
-    "cudnn_wheels": "package, versions: count, newest",
-    "drivers": "branch, first, cuda, capabilities: range, kind, end_of_life, note",
-    "gpus": "name, capability: compute_capability, architecture, data centre: data_center, nvidia-smi: first name",
-    "systems": "name, python, glibc, image, suite",
-    "images": "name, cuda, cudnn, python, glibc",
-    "reports": "releases, capabilities, works, symptom",
-}
+_CHOSEN = read_yaml(Path(__file__).with_name("columns.yaml"), dict[str, str])
 """Columns, as ``title: value``, of tables with too many fields for a line, or with better words."""
 
 
