@@ -19,10 +19,7 @@ from envbuilder.support.architectures import ARCHS
 from envbuilder.support.templates import text_template
 from envbuilder.workspace import read_users, remove, shipped, write_atomically
 
-SLURM, KUBERNETES = "slurm", "kubernetes"
-
-_TEMPLATES = {SLURM: "slurm.sbatch.j2", KUBERNETES: "kubernetes-job.yaml.j2"}
-_SUFFIXES = {SLURM: ".sbatch", KUBERNETES: ".yaml"}
+_TEMPLATES = {"slurm": "slurm.sbatch", "kubernetes": "kubernetes-job.yaml"}
 
 _ANSWERS = (1, 2, 3, 4, 6, 8, 70)
 """Exit codes of `fleet prove` after which another attempt is useless: an answer, a mistake, a bug."""
@@ -40,14 +37,12 @@ def export_jobs(scheduler: str, jobs: Iterable[Job], matrix: str, cluster: Clust
     Files of an earlier export are removed if nothing is pending for their host class. Raises UsageError if the fleet
     file does not say how the scheduler names a GPU's host class: any node would take the job.
     """
-    if scheduler == KUBERNETES and not cluster["runner"]:
-        raise UsageError(
-            "Kubernetes needs an image that contains envbuilder",
-            hint="--runner IMAGE; docs/how-to/validate-a-fleet.md shows how to build it",
-        )
+    if scheduler == "kubernetes" and not cluster["runner"]:
+        hint = "--runner IMAGE; docs/how-to/validate-a-fleet.md shows how to build it"
+        raise UsageError("Kubernetes needs an image that contains envbuilder", hint=hint)
     files = render_jobs(scheduler, jobs, matrix, cluster)
     marker = f"Written by `envbuilder fleet export {scheduler}`".encode()
-    for old in folder.glob(f"*{_SUFFIXES[scheduler]}"):
+    for old in (path for path in folder.glob("*") if path.suffix == Path(_TEMPLATES[scheduler]).suffix):
         if old.name not in files and marker in read_users(old)[:200]:
             remove(old)
     for name, content in files.items():
@@ -60,10 +55,10 @@ def render_jobs(scheduler: str, jobs: Iterable[Job], matrix: str, cluster: Clust
     by_class: dict[str, list[Job]] = {}
     for job in {job.name: job for job in jobs}.values():
         by_class.setdefault(job.spec.host_class, []).append(job)
-    template = text_template(shipped("templates") / _TEMPLATES[scheduler], {"quote": shlex.quote})
-    files = {}
+    template = text_template(shipped("templates") / f"{_TEMPLATES[scheduler]}.j2", {"quote": shlex.quote})
+    nodes, files = {"slurm": _slurm_nodes, "kubernetes": _kubernetes_nodes}[scheduler], {}
     for host_class, same in by_class.items():
-        name = f"{'-'.join(re.findall(r'[a-zA-Z0-9.]+', host_class))}{_SUFFIXES[scheduler]}"
+        name = f"{'-'.join(re.findall(r'[a-zA-Z0-9.]+', host_class))}{Path(_TEMPLATES[scheduler]).suffix}"
         # Named by its content: a scheduler that does not change a job takes the next export as well.
         key = hashlib.sha256("\n".join(job.name for job in same).encode()).hexdigest()[:12]
         files[name] = template.render(
@@ -73,7 +68,7 @@ def render_jobs(scheduler: str, jobs: Iterable[Job], matrix: str, cluster: Clust
             matrix=matrix,
             specs=[decoding.lossy(job.data) for job in same],
             gpu=bool(same[0].spec.gpu),
-            nodes=_slurm_nodes(same[0]) if scheduler == SLURM else _kubernetes_nodes(same[0]),
+            nodes=nodes(same[0]),
             cluster=cluster,
             answers=_ANSWERS,
         )

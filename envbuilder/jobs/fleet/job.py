@@ -17,7 +17,7 @@ import msgspec
 
 from envbuilder.compat.fleet import FleetHost, asked_of
 from envbuilder.environment import Environment
-from envbuilder.errors import EnvbuilderError, ExitCode, UsageError
+from envbuilder.errors import ExitCode, UsageError
 from envbuilder.image.context import build_files
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.wheel_records import WheelPins, read_pins
@@ -123,11 +123,6 @@ class ProofDocument(msgspec.Struct, frozen=True, kw_only=True):
     level: Level | None = None
     reasons: tuple[str, ...] = ()
     exit_code: int = 0
-
-    def unable(self, error: EnvbuilderError) -> ProofDocument:
-        """Return it with an error as its reason."""
-        reason = f"{error.message} (next: {error.hint})" if error.hint else error.message
-        return msgspec.structs.replace(self, reasons=(reason,), exit_code=error.exit_code)
 
     @property
     def is_lost(self) -> bool:

@@ -42,9 +42,6 @@ from envbuilder.validation.validate_request import of_record, validate_target
 from envbuilder.verdict import HostRef
 from envbuilder.workspace import Workspace, temporary_folder, write_atomically
 
-Sealer = Any
-"""A signer of attestations."""
-
 SIGNING_KEY = "TF_ENVBUILDER_SIGNING_KEY"
 """The variable with the path of a host's private key."""
 
@@ -55,7 +52,7 @@ class Signing(msgspec.Struct, frozen=True):
     signers: tuple[Path, ...] = ()
     keyless: bool = False
 
-    def sealer(self) -> Sealer:
+    def sealer(self) -> Any:  # noqa: ANN401 - a signer of attestations
         """Return the signer. Raises UsageError if there is none."""
         own = os.environ.get(SIGNING_KEY, "")
         keys = self.signers or ((Path(own),) if own and not self.keyless else ())
@@ -92,7 +89,8 @@ def prove(data: bytes, signing: Signing, catalog: Catalog) -> ProofDocument:
             document = msgspec.structs.replace(document, did="failed")
             return _build(spec, ready, document) if isinstance(spec, BuildSpec) else _validate(spec, ready, document)
     except EnvbuilderError as error:
-        return document.unable(error)
+        reason = f"{error.message} (next: {error.hint})" if error.hint else error.message
+        return msgspec.structs.replace(document, reasons=(reason,), exit_code=error.exit_code)
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ class _Ready:
     """What a host does its job with, after its check."""
 
     registrar: Registrar
-    sealer: Sealer
+    sealer: Any
     session: PublishSession
     catalog: Catalog
 
