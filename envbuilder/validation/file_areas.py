@@ -32,10 +32,7 @@ Reporter = Literal["files", "configuration", "secrets", "binaries", "no-stub"]
 
 
 class Difference(NamedTuple):
-    """A file that differs from its row in the RECORD of a package, or is missing, or has a digest of another kind.
-
-    ``is_own`` is True for a package of the lock of a managed image.
-    """
+    """A file that differs from its row in a RECORD; ``is_own``: of a package of the lock of a managed image."""
 
     event: Event
     path: str
@@ -85,10 +82,7 @@ def _rows_of(events: tuple[Event, ...], *, is_own: bool) -> tuple[tuple[Area, re
 def report(
     subject: ImageContext, packages: Mapping[str, int], differences: Iterable[Difference]
 ) -> tuple[Reported, ...]:
-    """Return a finding for each row of the table that entries fit, and for each package with differences.
-
-    ``packages`` are the files of Python packages: path → the layer in which that package was installed.
-    """
+    """Return a finding for each row that something fits; ``packages``: path → the layer that installed it."""
     image, found = _Entries(subject, packages), dict[tuple[str, ...], _Found]()
     differing = set[str]()
     for event, path, package, is_own in differences:
@@ -258,10 +252,7 @@ class _Entries:
         return frozenset(path for path in real if not self._subject.is_of_system(path))
 
     def _is_of_driver(self, path: str) -> bool:
-        """Return True for a driver's file on the loader's path, also an empty one: a commit keeps those of its host.
-
-        Forward-compatibility libraries (folder ``compat``) do not count; another check reports stubs.
-        """
+        """Return True for a driver's file on the loader's path, also an empty one of a commit; not in ``compat``."""
         folder, real = posixpath.dirname(path), self._files.file(path)
         if folder not in self._subject.loader_folders:
             return False
@@ -280,10 +271,7 @@ class _Entries:
         return is_above or entry.layer < subject.base_layers or path in subject.declared
 
     def closed(self, path: str, row: FileRow, user: int) -> str:
-        """Return the outermost folder or file on a path that a user may not read; '' for none.
-
-        Readable by a group counts as readable: the image's files do not say for sure which groups a user has.
-        """
+        """Return the outermost folder or file on a path that a user, of whatever group, may not read; '' for none."""
         folder = path.rpartition("/")[0]
         return self._closed_folder(folder, user) or (path if _is_closed(row, user) else "")
 

@@ -132,10 +132,7 @@ def _placed(path: str, site: str) -> str:
 
 
 def of_wheel(record: bytes, distribution: InstalledPackage) -> tuple[dict[str, str], frozenset[str]]:
-    """Return the installed files of a wheel, and the paths of those that an installer may rewrite.
-
-    Files below ``<name>-<version>.data`` are moved; the first line of scripts is rewritten.
-    """
+    """Return a wheel's files as installed (of ``.data``: moved), and the scripts, whose first line is rewritten."""
     site, rows, rewritten = distribution.site, dict[str, str](), set[str]()
     prefix = prefix_of(site)
     for row in decoding.csv_rows(record):

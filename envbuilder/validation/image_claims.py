@@ -189,10 +189,7 @@ def _pins(lock: str) -> tuple[tuple[str, str], ...]:
 
 
 def of_claimed(facts: Facts, files: ImageFiles, image: Image) -> Facts:
-    """Return a foreign image's facts with the claims of its labels, which are checked even without the documents.
-
-    The engine reports the labels; files in the image cannot change them.
-    """
+    """Return a foreign image's facts with the claims of its labels, which are checked even without the documents."""
     return msgspec.structs.replace(
         facts,
         environment=image.labels.get(ENVIRONMENT_LABEL, "")[:200] or "(no label)",
@@ -202,10 +199,7 @@ def of_claimed(facts: Facts, files: ImageFiles, image: Image) -> Facts:
 
 
 def of_foreign(installed: InstalledFramework, catalog: Catalog, image: Image | None) -> Facts:
-    """Return the facts of a foreign image, or of a Python of this host, from the build's own record.
-
-    Missing values come from the catalogue's row of that release; without a row there is no claim.
-    """
+    """Return facts by the build's own record, else by the catalogue's row of that release; without both no claim."""
     row = _row(installed, catalog)
     cuda = _dotted(installed.build.get("cuda_version")) or (row.cuda if row else None)
     cudnn = (row.cudnn if row else None) or _dotted(installed.build.get("cudnn_version"))

@@ -43,10 +43,7 @@ class LocalSearch(Search):
         return Path(path).is_file() and os.access(path, os.X_OK)
 
     def is_stub(self, path: str) -> bool:
-        """Recognise a stub of the driver by its folder or its size.
-
-        A file on another file system than the root was mounted, as container runtimes do with the driver.
-        """
+        """Recognise a stub of the driver by folder or size; a file on another file system was mounted by a runtime."""
         status = Path(path).stat()
         is_small = status.st_size < STUB_AT_MOST and status.st_dev == Path("/").stat().st_dev
         return "/stubs/" in self.real(path) or is_small
@@ -142,11 +139,7 @@ Unmet = tuple[str, str, list[str]]
 
 
 def unmet(search: Search, root: str, before: Iterable[str] = ()) -> list[Unmet]:
-    """Go through the needs of an object breadth first; return those that are not found.
-
-    A name that is loaded already (``before``) is not searched again. An RPATH also counts for the needs of needs, as it
-    does for the loader (a RUNPATH does not).
-    """
+    """Return the needs of an object that are not found, breadth first; names in ``before`` are loaded already."""
     first = search.read(root)
     queue: list[tuple[Elf, tuple[Elf, ...]]] = [(first, ())] if first is not None and first.dynamic else []
     loaded, missing = {*before, *LINUX_ITSELF}, list[Unmet]()
@@ -161,7 +154,7 @@ def unmet(search: Search, root: str, before: Iterable[str] = ()) -> list[Unmet]:
             if read is None:
                 missing.append((name, user.path, tried))
             else:
-                queue.append((read, (*chain, user)))
+                queue.append((read, (*chain, user)))  # its RPATH counts for needs of needs, a RUNPATH does not
     return missing
 
 

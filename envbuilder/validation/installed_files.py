@@ -115,11 +115,7 @@ class _Total:
 
 
 def files(subject: ImageContext) -> CheckOutput:
-    """Compare every file of every distribution, and find code of no distribution and no system package.
-
-    If only the image itself lists its removed files, it does not pass: other differences are errors; without any the
-    check is undecided.
-    """
+    """Compare all files of all distributions; by the image's own list of removed files it is undecided at best."""
     total, carried, there = compared(subject), _carried(subject), distributions(subject.files)
     counts, unknown, sites = total.counts, sum(map(len, total.unknown.values())), {one.site for one in there}
     result = area_output(subject, "files", total.findings, "", **counts)
@@ -232,10 +228,7 @@ def _undecided(alone: Mapping[str, list[str]]) -> str:
 def _owned(
     subject: ImageContext, one: InstalledPackage, paths: Iterable[str], *, is_locked: bool, is_added: bool
 ) -> Iterator[tuple[str, int]]:
-    """Return the files that a distribution accounts for, where it may put files, and the layer that installed it.
-
-    They are those of its RECORD and wheel, and the programs that its installer made.
-    """
+    """Yield the files that a distribution and its installer's programs account for, and the layer that installed it."""
     is_known = is_locked or is_added or not subject.is_managed
     is_tool = one.name in UNLOCKED and subject.is_managed and not is_locked
     entry = subject.files.file(f"{one.site}/{one.folder}/METADATA")
@@ -250,10 +243,7 @@ def _owned(
 
 
 def _wheel(subject: ImageContext, one: InstalledPackage, package: Locked | None, *, is_whole: bool) -> WheelRecord:
-    """Return the RECORD of the locked wheel; none for another version, which the check `locked` reports.
-
-    Without an index, it is the image's own RECORD if that equals the pinned one (``is_whole``: no file was removed).
-    """
+    """Return the RECORD of the locked wheel; without an index the installed one, if it is whole and equals its pin."""
     if package is None and not subject.is_managed:
         return WheelRecord(why="no index that was queried has such a wheel")
     if package is None or not versions.same(package.version, one.version):
@@ -289,10 +279,7 @@ def _unknown(why: str, names: list[str]) -> Finding:
 
 
 def remaining_of(brought: Mapping[str, str], omitted: Sequence[Removed], site: str) -> tuple[dict[str, str], list[str]]:
-    """Return the remaining files of a wheel (path → digest), and the removed paths.
-
-    A row of the list that does not match the wheel, file for file, excuses nothing.
-    """
+    """Return a wheel's remaining files (path → digest) and the removed paths; a row that differs excuses nothing."""
     start, left, gone = len(site) + 1, dict(brought), list[str]()
     for row in (one for one in omitted if one.left is None):
         below = [path for path in brought if is_below(path, f"{site}/{row.path}") and not path.endswith(".pyc")]
@@ -310,10 +297,7 @@ _NOTE = "pyvenv.cfg"
 
 
 def environments(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
-    """Find settings that send an interpreter elsewhere, and libraries that it lacks.
-
-    A Python looks for ``pyvenv.cfg`` one folder up; ``home`` there names the folder of its library.
-    """
+    """Find a ``pyvenv.cfg`` that sends an interpreter to another library, and libraries that an interpreter lacks."""
     for prefix in sorted(set(map(prefix_of, sites))):
         programs = (f"{prefix}/bin/python", f"{prefix}/bin/python3")
         python = next((path for path in programs if subject.files.file(path) is not None), None)
@@ -330,20 +314,14 @@ def environments(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
 
 
 def homes(note: bytes) -> list[str]:
-    """Return the homes that a ``pyvenv.cfg`` names, each once. Exactly one is right.
-
-    Python versions differ in which of several they use, and in lines without spaces.
-    """
+    """Return the homes that a ``pyvenv.cfg`` names, each once: of several, versions of Python use different ones."""
     pairs = (line.partition("=") for line in re.split(r"[\r\n]", decoding.lossy(note)))
     named = (value.strip() for key, equals, value in pairs if equals and key.strip().lower() == "home")
     return [home for home in dict.fromkeys(named) if home]
 
 
 def _wrong_home(subject: ImageContext, prefix: str, python: str, *, is_noted: bool) -> str:
-    """Describe a wrong or changed home of a Python; '' if there is none, or if it came so with a registry's base.
-
-    ``is_noted`` is True if its packages are in a folder that only environments have: then it needs a ``pyvenv.cfg``.
-    """
+    """Describe a wrong or changed home of a Python, '' for none; ``is_noted``: its folder needs a ``pyvenv.cfg``."""
     files, note = subject.files, f"{prefix}/{_NOTE}"
     real = posixpath.dirname(files.resolve(python))
     entries = [(files.paths.get(path), path in files.hidden) for path in (note, python, files.resolve(python))]

@@ -67,10 +67,7 @@ _BUDGETS: Mapping[str, tuple[CheckLevel, str]] = {
 
 
 def budget_results(results: tuple[CheckResult, ...], budgets: Budgets, size: int | None) -> tuple[CheckResult, ...]:
-    """Compare measurements with the matrix's budgets: one more result for each budget.
-
-    ``size`` is the image's in bytes, None without an image. A budget without its measurement is skipped.
-    """
+    """Compare measurements, and the image's ``size`` in bytes, with budgets; without a measurement one is skipped."""
     measured: dict[str, float] = {}
     for name, one in (pair for result in results for pair in result.measurements.items()):
         measured[name] = max(one.value, measured.get(name, 0.0))
@@ -104,10 +101,7 @@ class _Consequence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Causes:
-    """Findings of the host's checks from which errors may follow, and the names of all files that they are about.
-
-    ``follow`` are the codes that follow from a setting, by its name, even if its finding is not an error.
-    """
+    """Findings from which errors may follow, the names of their files, and codes by the name of a setting."""
 
     findings: tuple[Finding, ...] = ()
     files: frozenset[str] = frozenset()

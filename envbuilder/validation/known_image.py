@@ -36,10 +36,7 @@ class PassedCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class KnownImage(msgspec.Struct, frozen=True, kw_only=True):
-    """The record, ``images/<id>/image.json``: the layers above the base, and the configuration.
-
-    ``files`` is the digest of the build's files, ``suite`` that of the suite whose checks passed.
-    """
+    """``images/<id>/image.json``; ``files``: digest of the build's files, ``suite``: of the suite that passed."""
 
     schema: str = "envbuilder/known-image/v1"
     files: str

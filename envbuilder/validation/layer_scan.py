@@ -47,10 +47,7 @@ binary file, this many bytes.
 
 
 class Budget:
-    """Bounds on reading ``images`` images; ``reached`` names the first one that was reached: reading ends there.
-
-    ``is_full`` is True if a content was not kept because others are: its layer's record holds for this image only.
-    """
+    """Bounds on reading images; ``reached`` names the first that was reached, ``is_full``: a content was not kept."""
 
     def __init__(self, images: int = 1) -> None:
         self.reached, self.is_full = "", False
@@ -82,10 +79,7 @@ class Budget:
 
 
 class Binary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The tables of an ELF file; ``damaged`` is the reason why it is incomplete ('' if it is not).
-
-    ``version`` is the version of a CUDA library in its own bytes; '' if it is unknown.
-    """
+    """Tables of an ELF file; ``damaged``: why it is incomplete; ``version``: of a CUDA library by its bytes, or ''."""
 
     machine: str = ""
     soname: str = ""
@@ -118,10 +112,7 @@ class FileRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LayerRecord(msgspec.Struct, frozen=True):
-    """The record of a layer: its rows, the content of the files that are ``kept``, and likely secrets.
-
-    ``size`` is that of the layer in the engine's archive, ``memory`` what its rows take of a budget.
-    """
+    """A layer's rows, kept contents and likely secrets; ``size`` in the archive and ``memory`` of a budget in bytes."""
 
     diff_id: str
     size: int

@@ -140,10 +140,7 @@ _TAG = re.compile(r"cp3(\d{1,2})-(cp3\d+[a-z]*|abi3)-")
 
 
 def for_another_python(subject: ImageContext) -> Iterator[Finding]:
-    """Find distributions whose tags do not fit this Python: it cannot import their extension modules.
-
-    The stable ABI fits all later versions; tags without CPython fit any.
-    """
+    """Find distributions that this Python cannot import, by their tags; the stable ABI fits all later versions."""
     for one in distributions(subject.files):
         _, _, minor_version = python_of(one.site).partition(".")
         built = [tag for text in one.tags if (tag := _TAG.match(text)) is not None]
@@ -161,10 +158,7 @@ VERSIONED = ("libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libpt
 
 
 def only_one(subject: ImageContext) -> CheckOutput:
-    """Find a second CUDA or cuDNN on the loader's path: the first copy is used, often the wrong one.
-
-    An older cuDNN in front has a check of its own, which names the cause.
-    """
+    """Find a second CUDA or cuDNN on the loader's path; an older cuDNN in front has a check of its own."""
     search = subject.search
     folders = tensorflow_install.search_path(search, subject.python.own(search))
     copies = {f"lib{name}": copies_of(search, f"lib{name}", folders) for name in _FAMILIES}

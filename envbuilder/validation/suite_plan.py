@@ -109,10 +109,7 @@ def _sources(folder: str, *endings: str) -> Mapping[str, bytes]:
 
 @cache
 def digest() -> str:
-    """Return the digest of the suite (``sha256:…``), which every verdict names.
-
-    Comments, docstrings and the sentence of each check do not count: rewording them invalidates no verdict.
-    """
+    """Return the digest of the suite (``sha256:…``), which every verdict names; prose does not count."""
     return digest_of(CHECKS, {**_sources("probes/suite", ".py", ".sh"), **outside_files()})
 
 

@@ -238,11 +238,7 @@ class Session:
         )
 
     def violations(self, why: Unfinished | None = None) -> tuple[str, ...]:
-        """Return the departures from an honest run's messages, for a run that is over because of ``why``.
-
-        A run that was stopped needs no last message if results are missing. A run that sent its last message and was
-        stopped, or died, is a violation: something of it went on.
-        """
+        """Return the departures from an honest run's messages, for a run that is over because of ``why``."""
         missing = [name for name in self._checks if name not in self._results]
         is_cut = why is not None and (missing or not self._checks)
         departures = {

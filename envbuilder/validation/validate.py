@@ -179,10 +179,7 @@ def _identify(python: str) -> InstalledFramework:
 
 @dataclass
 class _Run:
-    """One run of the checks: ``suite`` runs a plan in the container, ``start_image`` one of the starts as users do.
-
-    The starts, and ``inspect`` for the checks on the host, begin next to it after its last timed check.
-    """
+    """One run: ``suite`` in the container; ``start_image`` and ``inspect`` next to it after its last timed check."""
 
     facts: Facts
     checks: tuple[Check, ...]

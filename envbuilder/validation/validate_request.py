@@ -128,10 +128,7 @@ def _of_matrices(name: str, matrix: str | None, workspace: Workspace, catalog: C
 
 
 def of_record(request: ValidationRequest, name: str, workspace: Workspace) -> ValidationRequest:
-    """Return the request for an image that another host built of an environment's files in a workspace.
-
-    Without these files, the request as it is.
-    """
+    """Return the request for another host's image of an environment's files here; without these, as it is."""
     files = build_files(name, workspace)
     if not files:
         return request

@@ -64,10 +64,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class History:
-    """Every verdict so far, in one file that several processes may share. Triggers refuse changes of rows.
-
-    A verdict is stored as its JSON document, so that later versions lose nothing. Threads may share an object.
-    """
+    """Every verdict so far, as JSON, in one file that processes and threads may share; triggers refuse changes."""
 
     path: Path
 
