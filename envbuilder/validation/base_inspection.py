@@ -72,7 +72,6 @@ def found_in(files: ImageFiles, image: Image, pinned: str, catalog: Catalog, *, 
 
 
 def _refusal(facts: BaseFacts) -> str:
-    """Return the reason why nothing can be built on an image, or ''."""
     if facts.libc != "glibc":
         libc = facts.libc or "none that is known"
         return f"its C library is {libc}: TensorFlow's wheels need glibc, so take a base of Debian, Ubuntu or Red Hat"

@@ -222,7 +222,6 @@ class _Entries:
         return is_of_row and row.target in ("", entry.row.target) and bool(self._places[row.within](path, entry))
 
     def _is_wrong(self, path: str, row: FileRow) -> Iterator[Event]:
-        """Yield what is wrong with a library or program by its own bytes."""
         if row.binary is not None:
             if row.binary.damaged:
                 yield "damaged"

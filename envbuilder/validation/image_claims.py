@@ -23,7 +23,6 @@ from envbuilder.validation.suite_plan import Facts
 
 LOCK_LABEL = "org.envbuilder.lock"
 SYSTEM_LABEL, FORM_LABEL = "org.envbuilder.system", "org.envbuilder.form"
-VERSION_LABEL = "org.opencontainers.image.version"
 DOCUMENT, LOCK = "opt/envbuilder/environment.json", "opt/envbuilder/requirements.lock"
 
 _SYSTEM_LOCKS = {SYSTEM_LOCK: f"opt/envbuilder/{SYSTEM_LOCK}", CUDNN_LOCK: f"opt/envbuilder/{CUDNN_LOCK}"}
@@ -97,7 +96,6 @@ def _rows(subject: ImageContext, declared: Environment | None) -> Iterator[tuple
     """Yield what labels, document and locks say: its name, the claimed value, and the right value."""
     labels, facts, system, framework = subject.image.labels, subject.facts, subject.system, subject.python.framework
     yield f"label {ENVIRONMENT_LABEL}", labels.get(ENVIRONMENT_LABEL), facts.environment
-    yield f"label {VERSION_LABEL}", labels.get(VERSION_LABEL), framework.version
     yield "lock in the image", _digest(subject.files, LOCK), facts.lock
     yield f"label {LOCK_LABEL}", labels.get(LOCK_LABEL), facts.lock
     own = (declared.variant or None) if declared is not None else None
@@ -120,7 +118,7 @@ def _rows(subject: ImageContext, declared: Environment | None) -> Iterator[tuple
     needed = system_lock.needed(declared) if declared is not None else ()
     for name, path in _SYSTEM_LOCKS.items():
         held = _digest(subject.files, path)
-        if not subject.system_is_carried or name in system:
+        if not subject.lock_is_carried or name in system:
             yield f"{name} in the image", held, lockfile.digest(system[name]) if name in system else None
         elif held is not None or name in needed:
             yield f"{name} in the image", held and "none that can be read", "what its environment asks for"

@@ -46,15 +46,12 @@ class ImageContext:
 
     ``lock`` is the text of its lock ('' for a foreign image), ``removed`` this host's list of its removed files: the
     image's own list is never trusted. ``is_built_here`` is True if a build on this host made this image of that lock.
-    ``of_base`` is the number of lowest layers that belong to a registry's base, by this host's record; their files
-    belong to the base, with or without a package. ``lock_is_carried`` is True if the image itself brought the lock, so
-    that other evidence is needed. ``system`` are the locks of system packages by name, of this host or else of the
-    image (``system_is_carried``). ``locked_above`` is the number of base layers above which only packages of these
-    locks may be installed; 0 if others may be, or it is unknown. ``own_layers`` is the number of lowest layers that are
-    those of the environment's image; layers above them are additions. 0 if they are unknown. ``proven`` is the number
-    of lowest layers whose files an image's record proves, ``base_layers`` that of its base on this host. ``declared``
-    are the files that the matrix adds, ``authorities`` its certificates.
-    ``local`` is a Python of this host: then there is no image.
+    ``lock_is_carried`` is True if the image itself brought its locks, so that other evidence is needed; ``system`` are
+    those of system packages by name. ``declared`` are the files that the matrix adds, ``authorities`` its certificates.
+    ``local`` is a Python of this host: then there is no image. The others are numbers of lowest layers, 0 if unknown:
+    ``of_base`` belong to a registry's base, with or without a package; above ``locked_above`` only packages of the
+    system locks may be installed; ``own_layers`` are the environment's, all above are additions; ``proven`` are those
+    whose files an image's record proves, ``base_layers`` those of its base on this host.
     """
 
     image: Image
@@ -67,7 +64,6 @@ class ImageContext:
     of_base: int = 0
     lock_is_carried: bool = False
     system: Mapping[str, str] = field(default_factory=dict)
-    system_is_carried: bool = False
     locked_above: int = 0
     own_layers: int = 0
     proven: int = 0
@@ -214,7 +210,6 @@ class FindingText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def found(name: str, severity: Severity | None = None, /, **fields: object) -> Finding:
-    """Write a finding with the texts of a row of check_findings.yaml."""
     text = packaged_yaml("validation/check_findings.yaml", dict[str, FindingText])[name]
     lines: dict[str, Any] = {part: getattr(text, part).format_map(fields) for part in _TEXTS}
     return one_line(Finding(code=text.code, severity=severity or text.severity, **lines))

@@ -260,7 +260,6 @@ class ImageFiles:
         return bool(before) and now is not None and not is_same(before[0].row, now.row)
 
     def resolve(self, path: str) -> str:
-        """Follow the links of a path inside the image; the target may be missing."""
         waiting, done, links = [part for part in path.split("/") if part], "", 0
         while waiting:
             part = waiting.pop(0)

@@ -151,7 +151,6 @@ def _carried(subject: ImageContext) -> str:
 def area_output(
     subject: ImageContext, check: Reporter, findings: Iterable[Finding], observed: str, **counts: int
 ) -> CheckOutput:
-    """Return the output of a check with these findings, and then those that the table of areas gives it."""
     rows = [one for one in _accounted(subject) if one.area.check == check]
     deciding = [one.finding for one in rows if one.area.decides and one.finding.severity is Severity.WARNING]
     return replace(

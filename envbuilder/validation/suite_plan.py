@@ -101,7 +101,6 @@ def outside_files() -> Mapping[str, bytes]:
 
 
 def _sources(folder: str, *endings: str) -> Mapping[str, bytes]:
-    """Return the files below a folder of the package, by their paths in it."""
     root = Path(__file__).parents[1] / folder
     paths = (path for path in sorted(root.rglob("*")) if path.suffix in endings)
     return {path.relative_to(root).as_posix(): packaged(path) for path in paths}

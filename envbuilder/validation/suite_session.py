@@ -210,7 +210,6 @@ class Session:
             self._on_progress(Progress("ended", result.name, len(self._results), len(self._checks)))
 
     def _departures(self, result: _Result, check: Check) -> Iterator[str]:
-        """Yield what an honest run's result of a check does not have."""
         elapsed = self._clock() - self._begun
         times = {"it": (result.duration_s,), **result.seconds()}
         for what, values in times.items():

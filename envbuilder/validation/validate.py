@@ -23,7 +23,6 @@ from envbuilder.environment import Additions, Environment
 from envbuilder.errors import UsageError
 from envbuilder.finding import Severity
 from envbuilder.image.names import BASE_NAME_LABEL, ENVIRONMENT_LABEL
-from envbuilder.image.system_lock import needed
 from envbuilder.image.wheel_records import Pin, WheelRecords
 from envbuilder.matrix import Budgets
 from envbuilder.pypi.client import PackageIndex
@@ -326,7 +325,6 @@ class _Target:
         whole = lower_image(self.engine, self.image, request.built)
         own = known_image.place(request.known, self.image)
         is_proven = own and own.start == below and request.profile == "quick" and not request.fresh
-        has_no_word = environment is None or (bool(needed(environment)) and not request.system)
         added = environment.added if environment is not None else Additions()
         is_on_registry_base = environment is not None and bool(environment.on_registry_base)
         is_locked = environment is not None and not (is_on_registry_base or added.template)
@@ -340,8 +338,7 @@ class _Target:
             is_built_here=self.image.id == request.built,
             of_base=below if is_on_registry_base else 0,
             lock_is_carried=environment is None,
-            system=image_claims.carried_system_locks(self.files) if has_no_word else request.system,
-            system_is_carried=has_no_word,
+            system=image_claims.carried_system_locks(self.files) if environment is None else request.system,
             locked_above=below if is_locked else 0,
             own_layers=max(len(whole.layers) if whole is not None else 0, own.stop),
             proven=own.stop if is_proven else 0,

@@ -165,7 +165,7 @@ def test_image_with_system_packages_must_contain_a_valid_lock(carried: bytes | N
     layer: dict[str, bytes] = {"opt/envbuilder/environment.json": document}
     layer |= {"opt/envbuilder/system.lock": carried} if carried is not None else {}
     what = subject(layer, system={})
-    what = replace(what, system=carried_system_locks(what.files), system_is_carried=True)
+    what = replace(what, system=carried_system_locks(what.files), lock_is_carried=True)
     assert "system.lock in the image" in [one.subject for one in claims(what).findings]
 
 
