@@ -49,8 +49,10 @@ Bounds = tuple[tuple[str, str], ...]
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_SLICE = re.compile(r"\bMIG[ -]((?:\d+c\.)?\d+g\.\d+gb(?:[.+]me)?)", re.IGNORECASE)
-"""A slice of a GPU in NVML (``MIG 1g.5gb``) and in labels of Kubernetes (``-MIG-1g.5gb``)."""
+_SLICE = re.compile(
+    r"\bMIG[ -]((?:\d+c\.)?\d+g\.\d+gb(?:[.+]me)?)|(?<=\w)-((?:\d-)?\d{1,3}[ABCQ][A-Z]*)\d?$", re.IGNORECASE
+)
+"""A slice of a GPU: MIG in NVML (``MIG 1g.5gb``) and in labels (``-MIG-1g.5gb``), or a type of vGPU (``-8Q``)."""
 
 
 class PlainImage(msgspec.Struct, frozen=True):
@@ -264,13 +266,14 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
     def gpu_model(self, text: str) -> str | None:
         """Return the name of the one GPU that a text means; None for no GPU or several.
 
-        A slice of a GPU (MIG) is a separate device with a share of memory and processors: ``A100 MIG 1g.5gb``.
+        A slice of a GPU (MIG, vGPU) is a separate device with a share of it: ``A100 MIG 1g.5gb``, ``A40 vGPU 8Q``.
         """
         row = self.gpu(text)
         part = _SLICE.search(text)
         if row is None or part is None:
             return row.name if row is not None else None
-        return f"{row.name} MIG {part[1].lower().replace('.me', '+me')}"
+        kind = f"MIG {part[1].lower().replace('.me', '+me')}" if part[1] else f"vGPU {part[2].upper()}"
+        return f"{row.name} {kind}"
 
     @cached_property
     def capabilities(self) -> dict[str, str]:

@@ -37,7 +37,7 @@ from envbuilder.errors import UsageError
 from envbuilder.publish.attestation import links
 from envbuilder.publish.verification import Verification, as_text
 from envbuilder.publish.verify_request import VerifyOptions, openers_of, requirement_of, verify
-from envbuilder.registry import transport
+from envbuilder.registry import client
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import (
     DOCKER_LIST,
@@ -814,6 +814,12 @@ SHAPES = [
             ("nothing", (), "AMBIGUOUS"),
         )
     ],
+    Row(
+        "a list of one image, which has the statement",
+        after_good(lambda s: s.client.put_manifest("one", index_of(entry(s.image.digest)), OCI_INDEX)),
+        "NO_STATEMENT",
+        target="one",
+    ),
     Row("a list of a list (A25)", served(platforms("linux/amd64", kind=OCI_INDEX), OCI_INDEX), "AMBIGUOUS"),
     Row("an image without a type that is called a list (A26)", served(UNTYPED, OCI_INDEX), "AMBIGUOUS"),
     *[
@@ -861,6 +867,8 @@ def verdict_of(spec: dict[str, Any]) -> Verdict:
                 for name, is_, level, *error in spec[key]
             )
             given["checks"] = (*before, *made)
+    if "errors" in spec:
+        given["findings"] = (finding(),) * spec["errors"]
     if "suite" in spec:
         given["suite"] = spec["suite"] and digest(spec["suite"])
     if "environment" in spec:
@@ -977,7 +985,7 @@ def stage(
     request: pytest.FixtureRequest, keys: dict[str, PrivateKey], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[Stage]:
     """Yield a fresh repository in each kind of registry, behind a front that is queried again without long pauses."""
-    monkeypatch.setattr(transport, "PAUSE_S", 0.005)
+    monkeypatch.setattr(client, "PAUSE_S", 0.005)
     native, name = request.param == "OCI 1.1", f"team/n{digest(request.node.name)[7:23]}"
     with ExitStack() as running:
         host = running.enter_context(modern_registry())[0] if native else request.getfixturevalue("debian")
