@@ -72,10 +72,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 def advance(candidates: Sequence[str], answers: Sequence[Answer]) -> str | Result:
     """Return the next version or the result; only the answers matter, so an interrupted search can continue.
 
-    ``candidates`` (at least two) lead from the good end to the bad end. Both ends run first. A version that is
-    unbuildable, or fails for another reason than the bad end, moves neither bound: its neighbours follow.
-
-    Raises UsageError if an end contradicts its name: then a search is impossible.
+    ``candidates`` (at least two) lead from the good end to the bad end. A version that is unbuildable, or fails for
+    another reason than the bad end, moves neither bound. Raises UsageError if an end contradicts its name.
     """
     known = {answer.candidate: answer for answer in answers}
     for end, wanted in ((0, "good"), (-1, "bad")):
@@ -153,11 +151,9 @@ Raises UnsatisfiableError or BuildFailedError if the version has no image; any o
 def bisect(
     asked: BisectParameters, trial: CandidateRunner, folder: Path, say: Callable[[str], None], *, confirm: int = 0
 ) -> BisectDocument:
-    """Search until there is a result; answers of an interrupted search are reused.
+    """Search until there is a result; answers of an interrupted search are reused. Raises UsageError as `advance`.
 
     Both bounds run ``confirm`` times more; if one ends differently then, the result is in doubt.
-
-    Raises UsageError if an end contradicts its name.
     """
     path = folder / f"{content_key({'asked': msgspec.json.encode(asked)})[7:23]}.json"
     document = read_document(path, BisectDocument) or BisectDocument(
@@ -263,8 +259,6 @@ _KEPT, _OUTPUT = 64_000, 1 << 30
 """Bytes of a user's command that are kept, its last ones; and limit of its output, in bytes and in lines."""
 _LIMIT_S = 1800.0
 _TITLES = {"cuda": "CUDA", "cudnn": "cuDNN"}
-_TIMED_OUT = 124
-"""Exit code of a command that exceeded its time limit, as in timeout(1)."""
 
 
 @dataclass(frozen=True)
@@ -282,13 +276,13 @@ class ImageRunner:
     def __call__(self, candidate: str) -> CommandResult:
         good, check = self.options.old, self.options.check
         end, wanted = (resolved(self.row, self.options.axis, each, self.maker.catalog) for each in (good, candidate))
-        side = self.maker.lock_old(end)
+        locked = self.maker.lock_old(end)
         if candidate != good:
-            side = self.maker.lock_new(wanted, side)
-        built = self.maker.build(side)
+            locked = self.maker.lock_new(wanted, locked)
+        built = self.maker.build(locked)
         if check is None:
             return self._run(built.record.image)
-        return result_of_check(self.maker.validate(side, built, self.options).checks, check)
+        return result_of_check(self.maker.validate(locked, built, self.options).checks, check)
 
     def _run(self, image: str) -> CommandResult:
         spec = ContainerSpec(
@@ -303,7 +297,7 @@ class ImageRunner:
         )
         ended, stdout, stderr = observe.run(self.maker.engine, spec, _KEPT)
         line = observe.last_line(stderr) or observe.last_line(stdout)
-        return CommandResult(_TIMED_OUT if ended.timed_out else ended.exit_code, line)
+        return CommandResult(124 if ended.timed_out else ended.exit_code, line)  # 124: as in timeout(1)
 
 
 def result_of_check(checks: Sequence[CheckResult], name: str) -> CommandResult:

@@ -75,7 +75,7 @@ class ImageBuilder:
             return offered
         named = msgspec.structs.replace(environment, id=after(environment.id, old.environment.tensorflow))
         written = self._store_lock(named, text, "proposed")
-        before, context = (self._place(side).context(side.environment.id) for side in (old, written))
+        before, context = (self._place(one).context(one.environment.id) for one in (old, written))
         system_lock.carry_over(before, context, named)
         return written
 
@@ -90,28 +90,28 @@ class ImageBuilder:
         write_atomically(self.workspace.for_upgrades.context(environment.id) / LOCK, text.encode())
         return LockedImage(environment, text, lock_is)
 
-    def build(self, side: LockedImage) -> Built:
-        with self.console.task(side.environment.id) as task:
-            options = BuildOptions(lock=side.lock, as_stored=side.lock_is == "committed", wheels=self.wheels)
+    def build(self, locked: LockedImage) -> Built:
+        with self.console.task(locked.environment.id) as task:
+            options = BuildOptions(lock=locked.lock, as_stored=locked.lock_is == "committed", wheels=self.wheels)
             return ensure(
-                side.environment,
+                locked.environment,
                 self.catalog,
-                self._place(side),
+                self._place(locked),
                 self.engine,
                 lambda step: task.follow(step.kind, step.name, step.text, step.seconds),
                 options,
             )
 
-    def validate(self, side: LockedImage, built: Built, options: UpgradeOptions) -> Verdict:
+    def validate(self, locked: LockedImage, built: Built, options: UpgradeOptions) -> Verdict:
         request = ValidationRequest(
             budgets=options.matrix.budgets if options.matrix else Budgets(), gpus=options.gpus, index=open_index()
         ).of(built)
-        with self.console.task(side.environment.id) as task:
-            verdict, _ = validate_and_record(request, self.engine, self._place(side), on_progress=progress_of(task))
+        with self.console.task(locked.environment.id) as task:
+            verdict, _ = validate_and_record(request, self.engine, self._place(locked), on_progress=progress_of(task))
         return verdict
 
-    def _place(self, side: LockedImage) -> Workspace:
-        return self.workspace if side.lock_is == "committed" else self.workspace.for_upgrades
+    def _place(self, locked: LockedImage) -> Workspace:
+        return self.workspace if locked.lock_is == "committed" else self.workspace.for_upgrades
 
 
 def describe(environment: Environment, catalog: Catalog) -> ComparedImage:
@@ -127,7 +127,7 @@ def describe(environment: Environment, catalog: Catalog) -> ComparedImage:
 
 @dataclass(frozen=True)
 class ValidatedImage:
-    side: LockedImage
+    locked: LockedImage
     built: Built
     verdict: Verdict
 
@@ -156,7 +156,7 @@ class ValidatedImage:
             verdict=self.verdict.verdict,
             level=self.verdict.level,
             reasons=reasons(self.verdict),
-            lock_is=self.side.lock_is,
+            lock_is=self.locked.lock_is,
         )
 
 

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from operator import itemgetter
 from typing import TypeVar
 
@@ -38,7 +38,7 @@ _Change = TypeVar("_Change", FactChange, OutcomeChange)
 class ImageEvidence:
     """The evidence about one image; ``checks`` is None without a verdict."""
 
-    side: document.ComparedImage
+    compared: document.ComparedImage
     observed: document.Observations
     checks: tuple[CheckResult, ...] | None = None
 
@@ -64,16 +64,18 @@ def differences(
     outputs, compared = _both(compare_outputs, one.numerics, other.numerics) or (None, 0)
     tests = compare_tests(one.tests or (), other.tests or (), one.again, other.again)
     counted = _both(partial(count_tests, changes=tests), one.tests, other.tests)
-    sizes = [side.image.size for side in (old.side, new.side) if side.image and side.image.size]
-    gpu = new.side.environment.flavor == "gpu"
+    sizes = [one.image.size for one in (old.compared, new.compared) if one.image and one.image.size]
+    gpu = new.compared.environment.flavor == "gpu"
     return Differences(
         packages=_both(packages, one.inventory, other.inventory),
         requirements=_both(requirements, one.inventory, other.inventory),
-        platform=platform(old.side, new.side, one.inventory, other.inventory),
-        sets=sets(old.side, new.side),
-        hosts=compare_hosts(old.side.environment, new.side.environment, fleet, catalog) if fleet and gpu else None,
+        platform=platform(old, new),
+        sets=sets(old.compared, new.compared),
+        hosts=compare_hosts(old.compared.environment, new.compared.environment, fleet, catalog)
+        if fleet and gpu
+        else None,
         size_ratio=sizes[1] / sizes[0] if len(sizes) == 2 else None,  # noqa: PLR2004 - both images
-        layers=layers(old.side, new.side),
+        layers=layers(old.compared, new.compared),
         timings=statistics.compare(timed, settings) if found.samples else None,
         numerics=_both(numerics, one.numerics, other.numerics),
         warnings_new=_both(warnings, one.printed, other.printed),
@@ -100,10 +102,9 @@ def _both(
 def _memory(samples: Sequence[Samples], settings: Settings) -> tuple[document.MemoryChange, ...] | None:
     """Evaluate memory peaks as a family of their own; None without samples."""
     rows = statistics.compare([one for one in samples if one.unit == "B"], settings)
-    fields = ("name", "rounds", "ratio", "change")
-    alike = ({name: getattr(row, name) for name in fields} for row in rows)
-    found = (document.MemoryChange(old=row.old_s, new=row.new_s, **same) for row, same in zip(rows, alike, strict=True))
-    return tuple(found) or None
+    made = document.MemoryChange
+    same = ({one: getattr(row, one) for one in ("name", "rounds", "ratio", "change")} for row in rows)
+    return tuple(made(old=row.old_s, new=row.new_s, **more) for row, more in zip(rows, same, strict=True)) or None
 
 
 class NamePatterns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -162,32 +163,25 @@ def _requirements(stated: Iterable[str]) -> dict[str, str]:
     """Index requirements by package and condition; the bounds are sorted."""
     found: dict[str, str] = {}
     for text in stated:
-        try:
+        with suppress(InvalidRequirement):
             wanted = Requirement(text)
-        except InvalidRequirement:
-            continue
-        name = f"{wanted.name.lower()} ({wanted.marker})" if wanted.marker else wanted.name.lower()
-        found[name] = ",".join(sorted(map(str, wanted.specifier))) or "any"
+            name = f"{wanted.name.lower()} ({wanted.marker})" if wanted.marker else wanted.name.lower()
+            found[name] = ",".join(sorted(map(str, wanted.specifier))) or "any"
     return found
 
 
-def platform(
-    old: document.ComparedImage,
-    new: document.ComparedImage,
-    old_inventory: Inventory | None,
-    new_inventory: Inventory | None,
-) -> tuple[FactChange, ...]:
+def platform(old: ImageEvidence, new: ImageEvidence) -> tuple[FactChange, ...]:
     """List the platform facts of both images, changed or not; facts that neither has are omitted."""
-    before, after = _facts(old, old_inventory or Inventory()), _facts(new, new_inventory or Inventory())
+    before, after = (_facts(one.compared, one.observed.inventory or Inventory()) for one in (old, new))
     rows = (FactChange(name=name, old=value or None, new=after[name] or None) for name, value in before.items())
     return tuple(row for row in rows if row.old or row.new)
 
 
-def _facts(side: document.ComparedImage, inventory: Inventory) -> dict[str, str | None]:
-    environment = side.environment
+def _facts(image: document.ComparedImage, inventory: Inventory) -> dict[str, str | None]:
+    environment = image.environment
     build = {name: value for name, value in inventory.build.items() if isinstance(value, str)}
     return {
-        "TensorFlow": side.tensorflow,
+        "TensorFlow": image.tensorflow,
         "Python": inventory.python or environment.python,
         "CUDA": environment.cuda,
         "cuDNN": environment.cudnn,
@@ -229,9 +223,9 @@ def layers(old: document.ComparedImage, new: document.ComparedImage) -> tuple[do
     )
 
 
-def _by_instruction(side: document.ComparedImage) -> dict[tuple[str, int], int]:
+def _by_instruction(image: document.ComparedImage) -> dict[tuple[str, int], int]:
     found: dict[tuple[str, int], int] = {}
-    for layer in side.layers:
+    for layer in image.layers:
         place = sum(name == layer.created_by for name, _ in found)
         found[layer.created_by, place] = layer.size
     return found
@@ -242,7 +236,7 @@ def compare_hosts(
 ) -> tuple[document.HostChange, ...]:
     rows = []
     for host, gpu in ((each, gpu) for each in fleet for gpu in dict.fromkeys(each.gpus)):
-        before, after = (findings_on(side, host.driver, (gpu,), catalog, host.arch) for side in (old, new))
+        before, after = (findings_on(one, host.driver, (gpu,), catalog, host.arch) for one in (old, new))
         states = {"old": state(before), "new": state(after)}
         rows.append(
             document.HostChange(host=host.name, gpu=gpu, driver=host.driver or "none", findings=after, **states)
@@ -349,7 +343,7 @@ def count_tests(
     Flaky tests, marked in ``changes``, are not included.
     """
     flaky = {change.name for change in changes if change.flaky}
-    passed = [{test.name for test in side if test.outcome == "passed"} for side in (old, new)]
+    passed = [{test.name for test in tests if test.outcome == "passed"} for tests in (old, new)]
     names = {test.name for test in (*old, *new)} - {THE_RUN}
     return document.TestCounts(
         total=len(names),
@@ -398,15 +392,11 @@ class ToleranceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tolerance: dict[document.Precision, float]
 
 
-@cache
-def tolerances() -> tuple[ToleranceRow, ...]:
-    return tuple(packaged_yaml("upgrade/numerics.yaml", dict[str, ToleranceRow]).values())
-
-
 def tolerance_of(operation: document.Operation) -> float:
     """Return the largest error of a correct implementation; an operation without a row has that of the first."""
     name = operation.name.rpartition(".")[0]
-    row = next((row for row in tolerances() if name in row.operations), tolerances()[0])
+    rows = tuple(packaged_yaml("upgrade/numerics.yaml", dict[str, ToleranceRow]).values())
+    row = next((row for row in rows if name in row.operations), rows[0])
     return row.tolerance[operation.precision]
 
 
@@ -448,11 +438,8 @@ def _values(operation: document.Operation) -> array[float]:
     """
     kind = "d" if operation.precision == "float64" else "f"
     with suppress(decoding.DamagedError), decoding.damaged("no results"):
-        return array(kind, zlib.decompressobj().decompress(base64.b64decode(operation.values), _MOST_BYTES))
+        return array(kind, zlib.decompressobj().decompress(base64.b64decode(operation.values), 64 << 20))
     return array(kind)
-
-
-_MOST_BYTES = 64 << 20
 
 
 def drift_of(old: array[float], new: array[float]) -> float | None:

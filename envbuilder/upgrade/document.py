@@ -17,7 +17,7 @@ _Named = TypeVar("_Named", "Package", "Operation", "UserTest", CheckResult)
 
 def paired(old: Iterable[_Named], new: Iterable[_Named]) -> Iterator[tuple[str, _Named | None, _Named | None]]:
     """Yield what both images have under each name: in the new image's order, then what it lacks."""
-    before, after = ({one.name: one for one in side} for side in (old, new))
+    before, after = ({one.name: one for one in each} for each in (old, new))
     for name in after | before:
         yield name, before.get(name), after.get(name)
 

@@ -75,13 +75,12 @@ def probe_files() -> Mapping[str, bytes]:
     return {f"{PROBES}/{path}": packaged(probes / path) for path in (*own, *shared)}
 
 
+Files = Mapping[str, bytes]
+Arguments = Mapping[str, object]
+
+
 def run_probe(
-    place: ProbeTarget,
-    probe: str,
-    arguments: Mapping[str, object],
-    *,
-    files: Mapping[str, bytes] | None = None,
-    limit_s: float = _LIMIT_S,
+    place: ProbeTarget, probe: str, arguments: Arguments, files: Files | None = None, limit_s: float = _LIMIT_S
 ) -> Output:
     spec = ContainerSpec(
         image=place.image,
@@ -111,11 +110,7 @@ def last_line(printed: bytes) -> str:
 
 
 def ask(
-    place: ProbeTarget,
-    probe: str,
-    kind: type[_Answer],
-    arguments: Mapping[str, object] | None = None,
-    files: Mapping[str, bytes] | None = None,
+    place: ProbeTarget, probe: str, kind: type[_Answer], arguments: Arguments | None = None, files: Files | None = None
 ) -> _Answer:
     """Run a probe with input files, and decode its last line as ``kind``. Raises NoAnswerError."""
     output = run_probe(place, probe, arguments or {}, files=files)
@@ -166,14 +161,11 @@ class AnswerCache:
     folder: Path
     fresh: bool = False
 
-    def _path(self, name: str, key: str) -> Path:
-        return self.folder / f"{name}-{key[7:23]}.json"
-
     def get(self, name: str, key: str, kind: type[_Value]) -> _Value | None:
-        return None if self.fresh else read_document(self._path(name, key), kind)
+        return None if self.fresh else read_document(self.folder / f"{name}-{key[7:23]}.json", kind)
 
     def put(self, name: str, key: str, value: object) -> None:
-        write_atomically(self._path(name, key), msgspec.json.encode(value))
+        write_atomically(self.folder / f"{name}-{key[7:23]}.json", msgspec.json.encode(value))
 
     def answer(
         self,
@@ -212,10 +204,10 @@ def measure(
     for round_ in range(known - 1, rounds) if known < rounds else ():
         task.update("measure", max(0, round_), rounds)
         answers: dict[str, TimingSample] = {}
-        sides = {"old": old, "new": new}
-        for name in sides if round_ % 2 == 0 else reversed(sides):
+        places = {"old": old, "new": new}
+        for name in places if round_ % 2 == 0 else reversed(places):
             try:
-                answers[name] = ask(sides[name], "timing", TimingSample)
+                answers[name] = ask(places[name], "timing", TimingSample)
             except NoAnswerError as error:
                 return (), (f"measurement of the {name} image: {error}",)
         if round_ >= known:
@@ -228,10 +220,10 @@ def samples(rounds: Sequence[Round]) -> Iterator[Samples]:
     """Pair durations and memory peaks of both images by name; incomplete ones are omitted."""
     units: dict[Literal["s", "B"], str] = {"s": "seconds", "B": "bytes"}
     for unit, field in units.items():
-        old, new = ([getattr(pair[side], field) for pair in rounds] for side in (0, 1))
+        old, new = ([getattr(pair[image], field) for pair in rounds] for image in (0, 1))
         for name in old[0] if old else ():
             if all(name in values for values in (*old, *new)):
-                before, after = (tuple(values[name] for values in side) for side in (old, new))
+                before, after = (tuple(values[name] for values in each) for each in (old, new))
                 yield Samples(name=name, unit=unit, old=before, new=after)
 
 

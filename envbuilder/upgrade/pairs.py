@@ -107,11 +107,8 @@ def pairs(options: UpgradeOptions, catalog: Catalog, propose: Propose) -> tuple[
     """Resolve both versions in every row that serves both, the row to compare first.
 
     Rows for which the matrix offers both versions come before those with one version, and those before rows that are in
-    no matrix. Within each group: the ``runtime`` variant, which is what is published, systems that can be bootstrapped
-    anywhere, the newest Python.
-
-    Raises UnsatisfiableError with the rules' findings if there is none, NothingSelectedError if the selectors exclude
-    all.
+    no matrix. Raises UnsatisfiableError with the rules' findings if there is none, NothingSelectedError if the
+    selectors exclude all.
     """
     package = options.package or "tensorflow"
     wanted = [version for version in options.versions if catalog.release(version, package) is None]
@@ -120,15 +117,15 @@ def pairs(options: UpgradeOptions, catalog: Catalog, propose: Propose) -> tuple[
     offered = [_offered(options, known, version) for version in options.versions]
     names = tuple(f"{made.package} {made.version}" for made in proposed)
     rejected: list[Rejection] = []
-    ids = frozenset(one.id for side in offered for one in side)
+    ids = frozenset(one.id for each in offered for one in each)
     whole = ((old, new) for old, new in product(*offered) if _same(old) == _same(new) and options.wheel is None)
     for stage in chain([whole], (_in_rows(rows, options, known, rejected) for rows in _kinds(options))):
         found: dict[tuple[str, str], Pair] = {}  # systems with one id are one image: the first counts
         for old, new in stage:
             found.setdefault((old.id, new.id), Pair(old, new, known, names, ids & {old.id, new.id}))
         if found:
-            sides = {side.id: side for each in found.values() for side in (each.old, each.new)}
-            chosen = {side.id for side in select(tuple(sides.values()), options.selectors)}
+            both = {one.id: one for each in found.values() for one in (each.old, each.new)}
+            chosen = {one.id for one in select(tuple(both.values()), options.selectors)}
             return _in_order([each for each in found.values() if {each.old.id, each.new.id} & chosen], known)
     raise UnsatisfiableError(
         f"{options.old} and {options.new} cannot be built from the same row\n"
@@ -173,9 +170,9 @@ def _in_rows(
     for row in rows:
         named = msgspec.structs.replace(row, package=options.package or row.package)
         for complete in _completed_rows(named, catalog):
-            sides = [resolve(msgspec.structs.replace(complete, tensorflow=one), catalog) for one in options.versions]
-            rejected += [side for side in sides if isinstance(side, Rejection)]
-            match sides:
+            both = [resolve(msgspec.structs.replace(complete, tensorflow=one), catalog) for one in options.versions]
+            rejected += [one for one in both if isinstance(one, Rejection)]
+            match both:
                 case [Environment() as old, Environment() as new] if _same(old) == _same(new):
                     yield old, new
 

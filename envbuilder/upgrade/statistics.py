@@ -1,13 +1,8 @@
-"""Decide from interleaved samples whether a duration changed, and by how much; silent where noise is larger.
+"""Decide from interleaved samples if a duration changed, and by how much.
 
-Every round measures both images in fresh processes, one right after the other, so that a slow minute of the machine
-slows both. Samples are compared only within a block of three consecutive rounds, by their ranks alone: Wilcoxon's
-rank-sum test stratified by block, with its exact distribution. It assumes no normal noise, no constant machine,
-and no single wild sample can decide it.
-
-"Changed" has one meaning: the hypothesis that the true ratio lies within ``1/(1+relevant) … 1+relevant`` is rejected at
-``alpha`` over all the quantities of one comparison together (Holm). A difference that is real but irrelevant is
-therefore no change, and neither is one that the noise could have made.
+Samples are compared only within a block of three rounds, by their ranks: Wilcoxon's rank-sum test stratified by block,
+with its exact distribution. "Changed": the hypothesis that the true ratio lies within ``1/(1+relevant) … 1+relevant``
+is rejected at ``alpha`` over all quantities of one comparison together (Holm).
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def written(signature: Iterable[Parameter]) -> str:
 
 def breaking(old: tuple[Parameter, ...], new: tuple[Parameter, ...]) -> Iterator[str]:
     """Yield how a valid call can fail or change its meaning."""
-    before, after = ({parameter.name: parameter for parameter in side} for side in (old, new))
+    before, after = ({parameter.name: parameter for parameter in each} for each in (old, new))
     kinds = {parameter.kind for parameter in new}
     for was in old:
         now = after.get(was.name)
@@ -118,7 +118,7 @@ def breaking(old: tuple[Parameter, ...], new: tuple[Parameter, ...]) -> Iterator
         required = parameter.name in before and before[parameter.name].default is None
         if parameter.kind in "pak" and parameter.default is None and not required:
             yield f"{parameter.name} is required"
-    places = [[parameter.name for parameter in side if parameter.kind in "pa"] for side in (old, new)]
+    places = [[parameter.name for parameter in each if parameter.kind in "pa"] for each in (old, new)]
     if "v" in kinds:
         places[1] += places[0][len(places[1]) :]
     moved = [(place, name) for place, name in enumerate(places[0]) if places[1][place : place + 1] != [name]]

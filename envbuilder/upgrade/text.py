@@ -79,9 +79,9 @@ def sentence(document: UpgradeDocument) -> str:
     wanted = ("reject", {"REJECT": "violated", "UNDECIDED": "unknown"}.get(document.decision))
     grounds = [clause for clause in document.clauses if (clause.otherwise, clause.state) == wanted]
     slower = [row for row in document.differences.timings or () if row.change == "slower" and not speed(row)]
-    sides = document.old.image, document.new.image
-    same = sides[0] is not None and sides[1] is not None and sides[0].id == sides[1].id
-    parts = ["the driver was simulated"] * document.simulated + ["both sides are the same image"] * same
+    old, new = document.old.image, document.new.image
+    same = old is not None and new is not None and old.id == new.id
+    parts = ["the driver was simulated"] * document.simulated + ["both are the same image"] * same
     parts += [_broken_tests(clause, document) or f"{clause.says}: {clause.found}" for clause in grounds]
     if not document.rounds:
         parts += [
@@ -106,11 +106,9 @@ def compared_row(document: UpgradeDocument) -> Iterator[str]:
     if not document.row:
         return
     offered = f"matrix {document.matrix}" if document.matrix else "in no matrix"
-    sides = " → ".join(
-        f"{side.environment.id} ({wording().words[side.lock_is] if side.image else 'not built'})"
-        for side in (document.old, document.new)
-    )
-    yield f"on {document.row}, {offered}: {sides}"
+    images = (document.old, document.new)
+    built = (f"{one.environment.id} ({wording().words[one.lock_is] if one.image else 'not built'})" for one in images)
+    yield f"on {document.row}, {offered}: {' → '.join(built)}"
     if document.not_judged:
         yield f"also in the matrix, not compared here (--select): {', '.join(document.not_judged)}"
 
@@ -198,18 +196,17 @@ def write(template: str, row: object) -> str:
     return _Formatter().vformat(template, (row,), {})
 
 
-def interval(value: Interval, form: str) -> str:
+def interval(value: Interval, form: str, unit: str = "") -> str:
     """Format an estimate with its bounds: ``1.03 (0.99 to 1.07)``."""
     if value.low is None or value.high is None:
         return format(value.value, form)
-    return f"{value.value:{form}} ({value.low:{form}} to {value.high:{form}})"
+    return f"{value.value:{form}}{unit} ({value.low:{form}} to {value.high:{form}})"
 
 
 def ratio_text(ratio: Interval) -> str:
     """Format a ratio with its interval: ``1.03 x (0.99 to 1.07)``."""
-    if ratio.low is None or ratio.high is None:
-        return f"{ratio.value:.2f} x (too few rounds for an interval)"
-    return f"{ratio.value:.2f} x ({ratio.low:.2f} to {ratio.high:.2f})"
+    few = ratio.low is None or ratio.high is None
+    return f"{interval(ratio, '.2f')} x (too few rounds for an interval)" if few else interval(ratio, ".2f", " x")
 
 
 SPEED_CHANGED = "the machine's speed changed: compare by the ratio, not the medians"
@@ -318,5 +315,5 @@ SOURCES: Mapping[str, Callable[[UpgradeDocument], Iterable[Any] | None]] = {
     "open": lambda one: _lines(one, "reject", "unknown"),
     "rejecting": lambda one: _lines(one, "reject", "violated"),
     "certain_timings": lambda one: one.differences.timings if one.differences.certain else None,
-    "sides": lambda one: (("old", one.old, one.simulated), ("new", one.new, one.simulated)),
+    "images": lambda one: (("old", one.old, one.simulated), ("new", one.new, one.simulated)),
 }

@@ -43,10 +43,6 @@ from envbuilder.verdict import span
 from envbuilder.workspace import Workspace, content_key, temporary_folder, write_atomically, write_document
 
 DEFAULT_POLICY = Path(__file__).with_name("policy.yaml")
-CONFIRM = 2
-"""Runs of each bound after a search, to find an unstable command."""
-OFFERED = "tensorflow"
-"""The default of --matrix."""
 
 
 def compare_images(
@@ -112,21 +108,21 @@ def _make(maker: ImageBuilder, both: Pair, options: UpgradeOptions) -> list[Vali
     if new.lock_is == "proposed":
         where = maker.workspace.for_upgrades.context(new.environment.id)
         maker.console.say(f"{both.new.id} has no committed lock: proposing {where}")
-    built = [(side, maker.build(side)) for side in (old, new)]
+    built = [(locked, maker.build(locked)) for locked in (old, new)]
     if built[0][1].record.image == built[1][1].record.image:
         built = built[1:]
-    made = [ValidatedImage(side, image, maker.validate(side, image, options)) for side, image in built]
+    made = [ValidatedImage(locked, image, maker.validate(locked, image, options)) for locked, image in built]
     return [made[0], made[-1]]
 
 
 def _document(options: UpgradeOptions, both: Pair, gathered: CollectedEvidence, **more: Any) -> UpgradeDocument:  # noqa: ANN401
     if options.wheel is not None:
-        side = msgspec.structs.replace(gathered.new.side, pythons=())
-        gathered = replace(gathered, new=replace(gathered.new, side=side))
+        compared = msgspec.structs.replace(gathered.new.compared, pythons=())
+        gathered = replace(gathered, new=replace(gathered.new, compared=compared))
     old, new = gathered.old, gathered.new
     document = UpgradeDocument(
-        old=old.side,
-        new=new.side,
+        old=old.compared,
+        new=new.compared,
         flavor=options.flavor,
         differences=differences(gathered, hosts(options), both.catalog, options.policy.statistics),
         rounds=options.rounds,
@@ -165,8 +161,8 @@ def gather(
         load, key = partial(observe.exchange, *places), observe.key_of(*places)
         models, gaps = cache.answer("models", key, observe.ExchangedModels, load, lambda found: found.rows is not None)
         samples, wrong = observe.measure(places[0], places[1], options.rounds, task, cache)
-    sides = zip(made, observed, strict=True)
-    old, new = (ImageEvidence(each.described(maker.catalog), seen, each.verdict.checks) for each, seen in sides)
+    both = zip(made, observed, strict=True)
+    old, new = (ImageEvidence(each.described(maker.catalog), seen, each.verdict.checks) for each, seen in both)
     return CollectedEvidence(old, new, samples, models, (*gaps, *wrong))
 
 
@@ -210,7 +206,7 @@ def compare_versions(options: UpgradeOptions, root: Path, console: Console, cata
     if options.repeat > 1:
         raise UsageError("--repeat requires --bisect", hint="a comparison runs newly failing tests again by itself")
     if options.matrix is None:
-        options = replace(options, matrix=read_matrix(find_matrix(OFFERED, root)), matrix_given=False)
+        options = replace(options, matrix=read_matrix(find_matrix("tensorflow", root)), matrix_given=False)
     if options.dry_run:
         return predict(options, catalog)
     began = time.monotonic()
@@ -284,4 +280,4 @@ def bisect_versions(options: UpgradeOptions, root: Path, console: Console, catal
     console.say(f"{len(asked.candidates)} versions: {', '.join(asked.candidates)}")
     with console.live():
         trial = ImageRunner(maker, row, options, files)
-        return bisecting.bisect(asked, trial, Workspace(root).bisects, console.say, confirm=CONFIRM)
+        return bisecting.bisect(asked, trial, Workspace(root).bisects, console.say, confirm=2)

@@ -99,20 +99,17 @@ def pytest_files(python: str) -> dict[str, bytes]:
     folder = cache_dir() / f"pytest-py{python}"
     if not (folder / "pytest" / "__init__.py").is_file():
         with temporary_folder("pytest", folder.parent) as made:  # whole or not at all
-            _fetch_pytest(python, made / "pytest")
+            words = [find_uv_bin(), "pip", "install", "-q", "--only-binary", ":all:", "--target", str(made / "pytest")]
+            done = subprocesses.run([*words, "--python-version", python, "pytest"], within=300)
+            if done.code:
+                last = "\n".join(done.error_text.strip().splitlines()[-3:])
+                hint = "check the index that uv is configured for, or try again; tests can be scripts, too"
+                text = f"cannot fetch pytest for Python {python}: exit code {done.code}: {last}"
+                raise InfrastructureError(text, hint=hint)
             with writing(folder):
                 shutil.rmtree(folder, ignore_errors=True)  # a part of it, by an installation that was killed
                 (made / "pytest").replace(folder)
     return {name: data for name, data in folder_contents(folder).items() if name.endswith(".py") or "/" in name}
-
-
-def _fetch_pytest(python: str, folder: Path) -> None:
-    words = [find_uv_bin(), "pip", "install", "--quiet", "--target", str(folder), "--python-version", python]
-    done = subprocesses.run([*words, "--only-binary", ":all:", "pytest"], within=300)
-    if done.code:
-        last = "\n".join(done.error_text.strip().splitlines()[-3:])
-        hint = "check the index that uv is configured for, or try again; tests can be scripts, too"
-        raise InfrastructureError(f"cannot fetch pytest for Python {python}: exit code {done.code}: {last}", hint=hint)
 
 
 Tests = tuple[UserTest, ...]
@@ -163,21 +160,21 @@ def run_on_both(
     A test that hangs is stopped once: it runs neither again nor on the other image.
     """
     tests: list[Tests] = []
-    for side, place, python in zip(("old", "new"), places, pythons, strict=True):
+    for name, place, python in zip(("old", "new"), places, pythons, strict=True):
         hung = hanging(chain(*tests))
-        task.update(f"your tests on the {side} image (each at most {suite.test_limit} s, together {suite.limit} s)")
+        task.update(f"your tests on the {name} image (each at most {suite.test_limit} s, together {suite.limit} s)")
         wanted = replace(suite, skip=hung)
         key = key_of(place, more={"suite": wanted.digest.encode()})
         run = partial(run_suite, place, wanted, python)
         found = cache.answer(
-            f"tests-{side}", key, Tests, run, lambda found: THE_RUN not in {test.name for test in found}
+            f"tests-{name}", key, Tests, run, lambda found: THE_RUN not in {test.name for test in found}
         )
         left = (UserTest(name=one, outcome="skipped", message="it hangs on the old image") for one in sorted(hung))
         tests.append((*found, *left))
     again: list[tuple[Tests, ...]] = []
     failed, part = to_run_again(*tests), replace(suite, skip=hanging(chain(*tests)))
-    for side, place, python, first in zip(("old", "new"), places, pythons, tests, strict=True) if failed else ():
-        task.update(f"{len(failed)} of your tests again on the {side} image")
+    for name, place, python, first in zip(("old", "new"), places, pythons, tests, strict=True) if failed else ():
+        task.update(f"{len(failed)} of your tests again on the {name} image")
         again.append(run_again(place, part, python, failed, first))
     return list(zip(tests, again or [(), ()], strict=True))
 

@@ -20,6 +20,7 @@ from envbuilder.upgrade import compare, surface
 from envbuilder.upgrade.document import (
     Inventory,
     Numerics,
+    Observations,
     Operation,
     Package,
     Parameter,
@@ -31,6 +32,7 @@ from envbuilder.upgrade.document import (
     UserTest,
     WarningLines,
 )
+from envbuilder.workspace import packaged_yaml
 
 
 def test_packages_are_listed_as_added_removed_or_changed() -> None:
@@ -58,7 +60,9 @@ def test_platform_contains_cuda_and_minimum_driver() -> None:
         Inventory(build={"cuda_version": cuda}, packages=(Package(name="nvidia-nccl-cu12", version=nccl),))
         for cuda, nccl in (("12.2", "2.16.5"), ("12.5.1", "2.23.4"))
     )
-    found = compare.platform(side("2.15.1", flavor="gpu"), side("2.18.1", flavor="gpu"), old, new)
+    both = (("2.15.1", old), ("2.18.1", new))
+    one, other = (compare.ImageEvidence(side(name, flavor="gpu"), Observations(inventory=has)) for name, has in both)
+    found = compare.platform(one, other)
     rows = {row.name: (row.old, row.new) for row in found}
     assert rows["CUDA built with"] == ("12.2", "12.5.1")
     assert rows["NCCL"] == ("2.16.5", "2.23.4")
@@ -237,7 +241,7 @@ def test_operation_wrong_in_every_precision_is_found() -> None:
 
 def test_every_operation_of_the_probe_has_a_tolerance_above_its_roundings() -> None:
     names = [name for name, *_ in probe.operations(MagicMock())]
-    rows = compare.tolerances()
+    rows = packaged_yaml("upgrade/numerics.yaml", dict[str, compare.ToleranceRow]).values()
     assert sorted(names) == sorted(name for row in rows for name in row.operations)
     units = {"float64": 2**-53, "float32": 2**-24, "float16": 2**-11, "bfloat16": 2**-8}
     assert all(unit * 16 <= row.tolerance[precision] < 0.2 for row in rows for precision, unit in units.items())  # type: ignore[index]

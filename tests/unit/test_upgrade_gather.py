@@ -172,7 +172,7 @@ def test_equal_images_are_judged_by_validation_and_not_measured(world: World, fo
     assert (document.decision, [clause.clause for clause in document.clauses]) == (decision, ["verdict"])
     assert document.simulated is found.simulated
     simulated = "the driver was simulated; " if found.simulated else ""
-    assert as_text(document).startswith(f"{decision}: {simulated}both sides are the same image")
+    assert as_text(document).startswith(f"{decision}: {simulated}both are the same image")
 
 
 def test_tests_without_suite_are_none(world: World) -> None:

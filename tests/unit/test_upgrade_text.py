@@ -53,7 +53,7 @@ REJECTED = document(
 
 def test_text_begins_with_row_and_images() -> None:
     first, title, on, others, *_ = as_text(REJECTED).splitlines()
-    assert first == "REJECT: both sides are the same image; says outputs-outside: 40."
+    assert first == "REJECT: both are the same image; says outputs-outside: 40."
     assert title == "TensorFlow 2.19.1 → 2.20.0 (cpu): REJECT"
     assert on.startswith("on Python 3.11 on debian-bookworm, matrix tensorflow: ")
     assert f"{REJECTED.old.environment.id} (committed lock)" in on
@@ -97,7 +97,7 @@ def test_undecided_answer_begins_with_open_clauses_and_advice() -> None:
         clause("start-up-ratio", "reject", "unknown", "start.total: 1.2 x"),
         would_decide=("start-up-ratio: about 45 rounds",),
     )
-    assert [section.title for section in sections(found)][:3] == ["What is open", "What would decide it", "Sides"]
+    assert [section.title for section in sections(found)][:3] == ["What is open", "What would decide it", "Images"]
     assert "about 45 rounds" in as_text(found)
 
 
