@@ -9,7 +9,7 @@ import msgspec
 
 from envbuilder.attest.requirements import moment
 from envbuilder.errors import PublishError, Reason
-from envbuilder.registry.errors import MalformedError, check_unambiguous, parsed
+from envbuilder.registry.errors import MalformedError, parsed
 from envbuilder.registry.reference import DIGEST
 from envbuilder.verdict import SCHEMA, Verdict, Word
 
@@ -65,8 +65,7 @@ def encode(statement: Statement) -> bytes:
 
 def parse(payload: bytes) -> Statement:
     """Read a statement. Raises PublishError if the bytes are not one in-toto Statement v1, or are ambiguous."""
-    statement: Statement = parsed(payload, Statement, "an in-toto statement")
-    check_unambiguous(payload, "one in-toto statement")
+    statement: Statement = parsed(payload, Statement, "one in-toto statement", ())
     if statement.type != STATEMENT:
         raise MalformedError(f"not an in-toto Statement v1: _type is {statement.type!r}")
     return statement

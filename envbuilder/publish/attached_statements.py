@@ -11,9 +11,10 @@ from envbuilder.attest.statements import Unread, understood
 from envbuilder.attest.trust_policy import AttachedStatement, Evidence
 from envbuilder.errors import PublishError, Reason
 from envbuilder.registry.client import Repository
-from envbuilder.registry.errors import MalformedError, RegistryRefusedError, in_parallel
+from envbuilder.registry.errors import MalformedError, RegistryRefusedError
 from envbuilder.registry.manifests import Manifest, ambiguity, digest_of
 from envbuilder.registry.referrers import Listing, document, listing, subject_of
+from envbuilder.support.threads import in_parallel
 from envbuilder.verdict import Verdict
 
 
@@ -58,7 +59,7 @@ def _digests(repository: Repository, tags: Iterable[str]) -> tuple[str, ...]:
 def read_statements(repository: Repository, manifest: Manifest, openers: Openers) -> Evidence:
     """Open every attached document that could be a statement, and each one that a trusted statement names."""
     kinds = frozenset[str]().union(*(opener.media_types for opener in openers))
-    listed = listing(repository, manifest.digest, kinds)
+    listed = listing(repository, manifest.digest)
     items = sorted(listed.items.items(), key=lambda one: (one[1] == BUNDLE, one[0]))
     waiting = [stored for stored, kind in items if kind in ("", *kinds)]
     opened: dict[str, tuple[str, AttachedStatement]] = {}

@@ -18,8 +18,8 @@ from envbuilder.registry.reference import Reference
 from envbuilder.support import terminal_text, yaml_reader
 from envbuilder.verdict import HostClassState, Level, Word
 
-_SHOWN = 12
-"""Reasons in the text; the document has all of them."""
+_SHOWN, _WIDTH = 12, 600
+"""Reasons in the text, and characters of each; the document has all of them."""
 
 
 class Demanded(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +109,9 @@ def _listed(indent: str, refusals: Refusals) -> list[str]:
     steps = {(one.reason, one.message): one.next for one in reversed(refusals)}
     lines: dict[str, None] = {}  # a next step that several reasons share is written once
     for (reason, message), count in list(counted.items())[:_SHOWN]:
-        lines[indent + terminal_text.line(f"{reason}: {message}" + (f" ({count} times)" if count > 1 else ""))] = None
+        text = terminal_text.line(message)
+        text = text if len(text) <= _WIDTH else f"{text[:_WIDTH]}…"
+        lines[f"{indent}{reason}: {text}" + (f" ({count} times)" if count > 1 else "")] = None
         if step := steps[reason, message]:
             lines[f"{indent}  next: {terminal_text.line(step)}"] = None
     more = len(counted) - _SHOWN

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,10 +40,11 @@ from envbuilder.publish.attached_statements import PublishedVerdicts, published,
 from envbuilder.publish.tags import meant_by
 from envbuilder.publish.verification import Verification, advising, demanded, with_next
 from envbuilder.registry.client import Repository
-from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError, within
-from envbuilder.registry.manifests import Manifest, config_digest
-from envbuilder.registry.reference import Reference, parse
+from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
+from envbuilder.registry.manifests import Manifest, config_digest, only_image
+from envbuilder.registry.reference import parse
 from envbuilder.registry.referrers import listing, subject_of
+from envbuilder.support.threads import within
 from envbuilder.verdict import HostClassState, HostRef, ImageState, Level, Verdict
 
 ANSWER_S = 25.0
@@ -87,14 +88,13 @@ def verify_image(options: VerifyOptions, model_of: ModelOf) -> Verification:
     def opened() -> tuple[Openers, Repository]:
         return openers_of(options.keys, options.identity, options.issuer), Repository(reference, os.environ)
 
-    try:
-        openers, repository = within(ANSWER_S, opened)
-    except RegistryFailedError as error:
-        text = f"the key files and certificates could not be read in {ANSWER_S:g} s"
-        raise UsageError(text, hint="is one a pipe that nothing writes to? copy it to a file") from error
+    text = f"the key files and certificates could not be read in {ANSWER_S:g} s"
+    late = UsageError(text, hint="is one a pipe that nothing writes to? copy it to a file")
+    openers, repository = within(ANSWER_S, opened, late)
     signers = len(_names(openers))
     if not 1 <= options.threshold <= signers:
-        raise UsageError(f"{options.threshold} of {signers} signers is impossible", hint="give as many --key")
+        text = f"--threshold {options.threshold} is impossible: {signers} different signers are given"
+        raise UsageError(text, hint="give as many different keys with --key")
     return verify(repository, openers, wanted, datetime.now(UTC), ends - time.monotonic())
 
 
@@ -219,12 +219,6 @@ def trusting(sealer: Sealer, openers: Openers) -> Sealer:
     return replace(sealer, trusted=keys)
 
 
-def registrar_of(
-    to: Reference, environment: Mapping[str, str], openers: Openers, model_of: ModelOf, max_age_s: float
-) -> Registrar:
-    return Registrar(Repository(to, environment), openers, model_of, max_age_s)
-
-
 _OTHER_TAGS = 20
 """How many other tags are read to distinguish a moved tag from an image that was never published."""
 
@@ -238,8 +232,9 @@ def verify(
     so many seconds.
     """
     bare = Verification(image=str(repository.reference), accepted=False, demanded=demanded(wanted))
+    late = RegistryFailedError(Reason.TOO_SLOW, f"the registry took more than {seconds or 0:.1f} s")
     try:
-        found = within(seconds, lambda: _verify(bare, repository, openers, wanted, now))
+        found = within(seconds, lambda: _verify(bare, repository, openers, wanted, now), late)
     except (RegistryFailedError, RegistryRefusedError) as error:
         refusal = Refusal(reason=error.fault, message=error.message, next=error.hint)
         found = _refused(bare, refusal, unanswered=isinstance(error, InfrastructureError))
@@ -292,6 +287,10 @@ def _nothing(repository: Repository, manifest: Manifest, *, attached: bool) -> R
     """Return the refusal of an image without a verdict; it says if the tag was probably moved after publishing."""
     if attached:
         return Refusal(reason=Reason.NO_STATEMENT, message="no attached document holds a verdict")
+    if image := only_image(manifest):
+        text = f"nothing is attached to {manifest.digest}, an index of one image: name the image by its own digest"
+        step = f"envbuilder verify {repository.reference.at(image)}"
+        return Refusal(reason=Reason.NO_STATEMENT, message=text, next=step)
     if repository.reference.digest or not _others_have_statements(repository, manifest.digest):
         return Refusal(reason=Reason.NO_STATEMENT, message=f"nothing is attached to {manifest.digest}")
     text = (

@@ -1,54 +1,96 @@
-"""One repository in a registry: manifests, blobs and tags. Every digest is computed here and compared."""
+"""One repository in a registry: its requests (login, redirects, repeats, pages), manifests, blobs and tags.
+
+Every answer has a limit in bytes and time. Every digest is computed here and compared.
+"""
 
 from __future__ import annotations
 
-from typing import BinaryIO
-from urllib.parse import urlencode
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+from urllib.parse import urlencode, urljoin, urlsplit
 
 import msgspec
+import requests
+from requests.adapters import HTTPAdapter
+from requests.utils import get_environ_proxies, parse_dict_header
+from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-from envbuilder.errors import Reason
-from envbuilder.registry.errors import RegistryRefusedError, parsed
-from envbuilder.registry.manifests import (
-    DOCKER_LIST,
-    DOCKER_MANIFEST,
-    MAX_DOCUMENT,
-    OCI_INDEX,
-    OCI_MANIFEST,
-    Descriptor,
-    Manifest,
-    blob_digests,
-    digest_of,
-)
-from envbuilder.registry.transport import RegistryTransport
+from envbuilder.errors import InfrastructureError, Reason
+from envbuilder.registry import credentials
+from envbuilder.registry.errors import MalformedError, RegistryFailedError, RegistryRefusedError, parsed
+from envbuilder.registry.manifests import MAX_DOCUMENT, MEDIA_TYPES, Descriptor, Manifest, blob_digests, digest_of
+from envbuilder.registry.reference import Reference, is_loopback
+from envbuilder.support.threads import WORKERS
 
+CONNECT_S, SILENCE_S = 10.0, 60.0
+"""Seconds to connect, and seconds without a byte."""
+
+ATTEMPTS, PAUSE_S = 5, 0.2
+"""How often a repeatable request is sent, and the first pause; each is twice as long as the one before."""
+
+MAX_REDIRECTS, MAX_PAGES, MAX_TAGS = 5, 1_000, 100_000
 MAX_LIST = 32 << 20
-MAX_TAGS = 100_000
-"""Bytes of one page of a list, and the tags above which a repository is refused."""
+"""Bytes of one page of a list; any other answer has at most MAX_DOCUMENT."""
 
-_ACCEPT = f"{OCI_MANIFEST}, {OCI_INDEX}, {DOCKER_MANIFEST}, {DOCKER_LIST}"
-_OK, _CREATED, _ACCEPTED, _MISSING = 200, 201, 202, 404
+_BUSY_STATUS, _SHORT_PAUSES = (429, 500, 502, 503, 504), ("", "0", "1", "2", "3", "4", "5")
+_REPEATABLE, _REDIRECTS = ("GET", "HEAD", "PUT"), (301, 302, 303, 307, 308)
+_OK, _CREATED, _ACCEPTED, _FIRST_ERROR = 200, 201, 202, 300
+_UNAUTHORIZED, _FORBIDDEN, _MISSING, _THROTTLED, _SERVER_ERROR = 401, 403, 404, 429, 500
+_AUTHORITIES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+_LINK = re.compile(r'<([^<>]*)>; *rel=("?)([a-z]+)\2(?:, *|\Z)', re.IGNORECASE)
+"""A link of a list's page, as registries write it: RFC 8288 without further parameters."""
 
 
-class Repository(RegistryTransport):
-    """One repository. Methods raise RegistryRefusedError if the registry refuses, RegistryFailedError if it fails."""
+class Response(NamedTuple):
+    """A complete answer: status, headers (names in any case) and content; ``address`` is where it came from."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+    address: str
+
+
+class _Token(msgspec.Struct, frozen=True):
+    token: str = ""
+    access_token: str = ""
+
+
+class _TagList(msgspec.Struct, frozen=True):
+    tags: tuple[str, ...] | None = None
+
+
+class Repository:
+    """One repository. Its logins go to its host and to the token service that it names, nowhere else.
+
+    Methods raise RegistryRefusedError if the registry refuses, RegistryFailedError if it fails.
+    """
+
+    def __init__(self, reference: Reference, environment: Mapping[str, str] | None = None) -> None:
+        self.reference, self._environment = reference, os.environ if environment is None else environment
+        self._authorities = _authorities(self._environment)
+        self._adapter = HTTPAdapter(pool_maxsize=WORKERS)
+        self._authorization: dict[str, str] = {}
+        self._base = self._excuse = ""
 
     def manifest(self, target: str, *, limit: int = MAX_DOCUMENT) -> Manifest | None:
         """Fetch a manifest by tag or digest; None if it is not there."""
-        accept = {"Accept": _ACCEPT}
+        accept = {"Accept": ", ".join(MEDIA_TYPES)}
         response = self.send("GET", f"manifests/{target}", expect=(_OK, _MISSING), headers=accept, limit=limit)
         if response.status == _MISSING:
             return None
         computed = digest_of(response.content)
-        _agree(computed, response.headers.get("Docker-Content-Digest"), f"manifest {target}")
-        if target.startswith("sha256:"):
-            _agree(computed, target, f"manifest {target}")
+        for stated in (response.headers.get("Docker-Content-Digest"), target if target.startswith("sha256:") else None):
+            _agree(computed, stated, f"manifest {target}")
         kind = response.headers.get("Content-Type", "").split(";")[0].strip()
         return Manifest(kind, response.content, computed)
 
     def put_manifest(self, target: str, content: bytes, media_type: str) -> bool:
         """Store a manifest under a tag or its digest; True if the registry supports referrers."""
-        _check_size(content)
         path, headers, expect = f"manifests/{target}", {"Content-Type": media_type}, (_CREATED, _ACCEPTED, _OK)
         response = self.send("PUT", path, expect=expect, headers=headers, body=content, scope="pull,push")
         _agree(digest_of(content), response.headers.get("Docker-Content-Digest"), f"manifest {target}")
@@ -56,7 +98,7 @@ class Repository(RegistryTransport):
 
     def blob(self, digest: str) -> bytes:
         """Fetch a small blob. Raises RegistryRefusedError if it is absent, too large or does not have its digest."""
-        response = self.send("GET", f"blobs/{digest}", expect=(_OK,), limit=MAX_DOCUMENT)
+        response = self.send("GET", f"blobs/{digest}", expect=(_OK,))
         _agree(digest_of(response.content), digest, "blob")
         return response.content
 
@@ -68,30 +110,22 @@ class Repository(RegistryTransport):
         return next((digest for digest in blob_digests(manifest) if not self.has_blob(digest)), "")
 
     def put_blob(self, content: bytes, media_type: str) -> Descriptor:
-        _check_size(content)
-        digest = digest_of(content)
-        self.upload(digest, content)
-        return Descriptor(media_type=media_type, digest=digest, size=len(content))
+        self.upload(digest_of(content), content)
+        return Descriptor(media_type=media_type, digest=digest_of(content), size=len(content))
 
     def upload(self, digest: str, body: bytes | BinaryIO) -> None:
-        """Store a blob of any size, unless it is there; the registry checks its digest."""
+        """Store a blob, unless it is there: a small one, or a file of any size. The registry checks its digest."""
         if self.has_blob(digest):
             return
-        begun = self.send("POST", "blobs/uploads/", expect=(_ACCEPTED,), body=b"", scope="pull,push")
-        location, query = begun.headers.get("Location", ""), urlencode({"digest": digest})
-        self.send(
-            "PUT",
-            f"{location}{'&' if '?' in location else '?'}{query}",
-            expect=(_CREATED,),
-            headers={"Content-Type": "application/octet-stream"},
-            body=body,
-            scope="pull,push",
-        )
+        begun = self.send("POST", "blobs/uploads/", expect=(_ACCEPTED,), scope="pull,push")
+        location, headers = begun.headers.get("Location", ""), {"Content-Type": "application/octet-stream"}
+        address = f"{location}{'&' if '?' in location else '?'}{urlencode({'digest': digest})}"
+        self.send("PUT", address, expect=(_CREATED,), headers=headers, body=body, scope="pull,push")
 
     def tags(self) -> tuple[str, ...] | None:
         """List every tag; None if the repository does not exist. Raises RegistryRefusedError for too many."""
         names: list[str] = []
-        for response in self.pages("tags/list?n=1000", expect=(_OK, _MISSING), limit=MAX_LIST):
+        for response in self.pages("tags/list?n=1000", expect=(_OK, _MISSING)):
             if response.status == _MISSING:
                 return tuple(sorted(names)) if names else None
             names += parsed(response.content, _TagList, f"a list of tags of {self.reference.name}").tags or ()
@@ -99,19 +133,230 @@ class Repository(RegistryTransport):
                 raise RegistryRefusedError(Reason.TOO_MANY, f"{self.reference.name} has more than {MAX_TAGS} tags")
         return tuple(sorted(names))
 
+    def pages(self, path: str, *, expect: tuple[int, ...]) -> Iterator[Response]:
+        """Fetch every page of a list. Raises RegistryRefusedError for a link out of the registry or to itself."""
+        for _ in range(MAX_PAGES):
+            answer = self.send("GET", path, expect=expect, limit=MAX_LIST)
+            yield answer
+            if not (path := _next_page(answer)):
+                return
+        raise RegistryRefusedError(Reason.TOO_MANY, f"the registry answers in more than {MAX_PAGES} pages")
 
-class _TagList(msgspec.Struct, frozen=True):
-    tags: tuple[str, ...] | None = None
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        expect: tuple[int, ...],
+        headers: Mapping[str, str] | None = None,
+        body: bytes | BinaryIO | None = None,
+        scope: str = "pull",
+        limit: int = MAX_DOCUMENT,
+    ) -> Response:
+        """Send a request below the repository (or to a full address) and return an answer whose status was expected.
+
+        A file is sent from its beginning. ``limit`` limits the answer (bytes). Raises RegistryRefusedError if the
+        registry refuses, RegistryFailedError if it fails or cannot be reached.
+        """
+        if isinstance(body, bytes) and len(body) > MAX_DOCUMENT:
+            raise RegistryRefusedError(Reason.TOO_LARGE, f"a document of {len(body)} bytes: readers refuse it")
+        base = self._base = self._base or self._find_base()
+        address = _resolved(f"{base}/v2/{self.reference.repository}/", path)
+        if not address:
+            raise self._broken(Reason.BAD_ANSWER, f"names {path[:200]!r}")
+        for last in (False, True):
+            known = self._authorization.get(scope, "") if _site(address) == _site(base) else ""
+            sent = {**(headers or {}), **({"Authorization": known} if known else {})}
+            answer = self._fetch(requests.Request(method, address, sent, data=body), limit)
+            if last or answer.status != _UNAUTHORIZED or _site(answer.address) != _site(base):
+                break
+            header = self._authorized(answer.headers.get("WWW-Authenticate", ""), scope)
+            if header in ("", known):
+                break
+            self._authorization[scope] = header
+        if answer.status not in expect:
+            raise self._refused(method, path, answer)
+        return answer
+
+    def _find_base(self) -> str:
+        """Choose the scheme: TLS, except that a registry on this machine may speak plain HTTP, as for Docker."""
+        base = f"https://{self.reference.host}"
+        try:
+            with suppress(RegistryRefusedError):
+                if self.reference.loopback:
+                    self._fetch(requests.Request("HEAD", f"{base}/v2/"), attempts=1)
+        except RegistryFailedError as error:
+            return base if error.fault is Reason.BAD_CERTIFICATE else f"http://{self.reference.host}"
+        return base
+
+    def _fetch(self, request: requests.Request, limit: int = MAX_DOCUMENT, attempts: int = ATTEMPTS) -> Response:
+        """Send, and follow redirects within limits. Credentials stay with the host that they are for."""
+        for _ in range(MAX_REDIRECTS + 1):
+            answer = self._repeated(request, limit, attempts)
+            location = answer.headers.get("Location")
+            if answer.status not in _REDIRECTS or location is None:
+                return answer
+            following, text = _resolved(answer.address, location), f"redirects to {location[:200]!r}"
+            if not following or (answer.address.startswith("https:") and not following.startswith("https:")):
+                raise self._broken(Reason.BAD_REDIRECT, f"{text}, which is not an address with TLS")
+            if _site(following) != _site(answer.address):
+                if request.method == "POST" and request.data:
+                    raise self._broken(Reason.BAD_REDIRECT, f"{text}, another host, which does not get the login")
+                request.headers.pop("Authorization", None)
+            request.url, request.params = following, {}
+        raise self._broken(Reason.BAD_REDIRECT, f"redirects {request.method} {answer.address[:200]!r} again and again")
+
+    def _repeated(self, request: requests.Request, limit: int, attempts: int) -> Response:
+        """Send again while the registry is busy or gives no answer; not a file, of which it may have stored a part."""
+        is_repeatable = request.method in _REPEATABLE and not hasattr(request.data, "seek")
+        left, pause = attempts if is_repeatable else 1, PAUSE_S
+        while True:
+            left -= 1
+            try:
+                answer = self._once(request, limit)
+                if not left or answer.status not in _BUSY_STATUS or _asked_pause(answer) not in _SHORT_PAUSES:
+                    return answer
+            except RegistryFailedError as error:
+                if not left or error.fault is not Reason.UNREACHABLE:
+                    raise
+            time.sleep(pause)
+            pause *= 2
+
+    def _once(self, request: requests.Request, limit: int) -> Response:
+        # Compressed answers are neither requested nor decompressed: a small answer must not become a large one here.
+        request.headers |= {"Accept-Encoding": "identity", "User-Agent": "envbuilder"}
+        address = str(request.url)
+        if hasattr(request.data, "seek"):
+            request.data.seek(0)
+        try:
+            answer = self._adapter.send(
+                request.prepare(),
+                stream=True,
+                timeout=(CONNECT_S, SILENCE_S),
+                verify=self._authorities or True,
+                proxies={} if self.reference.loopback else get_environ_proxies(address),
+            )
+            try:
+                content = b"" if request.method == "HEAD" else self._read(answer, limit)
+            except BaseException:
+                answer.close()  # the unread rest would be taken for the next answer
+                raise
+            answer.raw.release_conn()
+        except ValueError as error:  # an address that the registry named, or a header made of its answer
+            raise self._broken(Reason.BAD_ANSWER, f"breaks the protocol: {error}") from error
+        except (HTTPError, OSError) as error:
+            raise self._failed(error) from error
+        return Response(answer.status_code, answer.headers, content, address)
+
+    def _read(self, answer: requests.Response, limit: int) -> bytes:
+        encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
+        if encoding not in ("", "identity"):
+            raise self._broken(Reason.BAD_ANSWER, f"answers in {encoding[:40]!r}, which was not requested")
+        content, announced = bytearray(), answer.raw.length_remaining or 0
+        while max(announced, len(content)) <= limit and (piece := answer.raw.read(limit + 1 - len(content))):
+            content += piece
+        if max(announced, len(content)) > limit:
+            raise self._broken(Reason.TOO_LARGE, f"sends more than {limit} bytes where no more were expected")
+        return bytes(content)
+
+    def _authorized(self, challenge: str, scope: str) -> str:
+        """Log in as a challenge asks for and return the header of further requests; '' if that is impossible."""
+        login, kind = credentials.find(self.reference.host, self._environment), challenge.partition(" ")[0].lower()
+        if login and login.excuse:  # the image may be public: the helper's failure matters only after a refusal
+            self._excuse, login = login.excuse, None
+        if kind == "bearer":
+            return f"Bearer {self._token(parse_dict_header(challenge[7:]), login, scope)}"  # type: ignore[no-untyped-call]
+        return login.basic if kind == "basic" and login and login.user else ""
+
+    def _token(self, challenge: Mapping[str, str], login: credentials.Login | None, scope: str) -> str:
+        realm = challenge.get("realm") or ""
+        local = self.reference.loopback and realm.startswith("http://") and is_loopback(realm)
+        if not realm.startswith("https://") and not local:
+            raise self._broken(Reason.BAD_ANSWER, f"wants the login sent to {realm[:200]!r}, which is not TLS")
+        wanted = challenge.get("scope") or f"repository:{self.reference.repository}:{scope}"
+        query = {"service": challenge.get("service") or "", "scope": wanted}
+        if login and login.identity_token:
+            query |= {"grant_type": "refresh_token", "refresh_token": login.identity_token, "client_id": "envbuilder"}
+            request = requests.Request("POST", realm, data=query)
+        else:
+            request = requests.Request("GET", realm, {"Authorization": login.basic} if login else {}, params=query)
+        answer = self._fetch(request)
+        if not _OK <= answer.status < _FIRST_ERROR:
+            raise self._refused("login at", realm, answer)
+        try:
+            token: _Token = parsed(answer.content, _Token, "a token")
+        except MalformedError as error:
+            text = f"{realm}: the answer holds no token: {error.message}"
+            raise RegistryFailedError(Reason.BAD_ANSWER, text) from error
+        return token.token or token.access_token
+
+    def _broken(self, reason: Reason, text: str) -> RegistryRefusedError:
+        return RegistryRefusedError(reason, f"{self.reference.host} {text}")
+
+    def _failed(self, error: Exception) -> RegistryFailedError:
+        cause = error.args[0] if error.args else error
+        last, fault = getattr(cause, "reason", cause), Reason.UNREACHABLE
+        if isinstance(error, requests.exceptions.SSLError):
+            fault = Reason.BAD_CERTIFICATE if "CERTIFICATE_VERIFY_FAILED" in str(last) else Reason.TLS_FAILED
+        elif isinstance(error, (requests.exceptions.Timeout, ReadTimeoutError)):
+            fault = Reason.TOO_SLOW
+        return RegistryFailedError(fault, f"{self.reference.host} gave no complete answer: {last}")
+
+    def _refused(self, method: str, path: str, answer: Response) -> Exception:
+        body, pause = answer.content[:300].decode("utf-8", "replace").strip(), _asked_pause(answer)
+        text = f"{self.reference.name} answered {answer.status} to {method} {path}: {body}"
+        if answer.status >= _SERVER_ERROR or answer.status == _THROTTLED:
+            is_limit = answer.status == _THROTTLED or pause not in _SHORT_PAUSES
+            text += f" (Retry-After: {pause[:40]})" * bool(pause)
+            return RegistryFailedError(Reason.THROTTLED if is_limit else Reason.SERVER_ERROR, text)
+        if answer.status in (_UNAUTHORIZED, _FORBIDDEN):
+            excuse = f"; no login was sent: {self._excuse}" if self._excuse else ""
+            return RegistryRefusedError(Reason.ACCESS_DENIED, text + excuse)
+        is_gone = answer.status == _MISSING and method == "GET"
+        return RegistryRefusedError(Reason.NOT_THERE if is_gone else Reason.REJECTED, text)
 
 
-def _check_size(content: bytes) -> None:
-    if len(content) > MAX_DOCUMENT:
-        text = f"a document of {len(content)} bytes is too large: readers refuse it"
-        raise RegistryRefusedError(Reason.TOO_LARGE, text)
+def _asked_pause(answer: Response) -> str:
+    return answer.headers.get("Retry-After", "").strip()
 
 
 def _agree(computed: str, stated: str | None, what: str) -> None:
     if stated is not None and stated != computed:
         text = f"{what}: the registry says {stated}, the bytes have {computed}"
-        hint = "something between here and the registry alters content: do not use this image"
-        raise RegistryRefusedError(Reason.ALTERED, text, hint=hint)
+        raise RegistryRefusedError(Reason.ALTERED, text)
+
+
+def _authorities(environment: Mapping[str, str]) -> str | None:
+    """Return the bundle of certificate authorities that Python, pip and curl read; None for the default."""
+    bundle = next(filter(None, map(environment.get, _AUTHORITIES)), None)
+    if bundle and not (Path(bundle).is_file() or Path(bundle).is_dir()):  # a pipe would be waited for
+        raise InfrastructureError(f"{bundle}: not a bundle of certificates", hint="SSL_CERT_FILE=BUNDLE.pem")
+    return bundle
+
+
+def _next_page(answer: Response) -> str:
+    """Return the address of the next page; '' for the last one. Text that is not understood may be one: it refuses."""
+    header = answer.headers.get("Link", "")
+    links = _LINK.findall(header)
+    following = [_resolved(answer.address, link) for link, _, relation in links if relation.lower() == "next"]
+    usable = all(one != answer.address and _site(one) == _site(answer.address) for one in following)
+    if _LINK.sub("", header) or len(following) > 1 or not usable:
+        raise RegistryRefusedError(
+            Reason.BAD_LINK, f"the next page is unclear, elsewhere or the same: {header[:200]!r}"
+        )
+    return "".join(following)
+
+
+def _resolved(base: str, location: str) -> str:
+    """Resolve an address that a registry names; '' if it is not one of a host."""
+    with suppress(ValueError):
+        address = urljoin(base, location)
+        parts = urlsplit(address)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return address
+    return ""
+
+
+def _site(address: str) -> tuple[str, str]:
+    parts = urlsplit(address)
+    return parts.scheme, parts.netloc

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from envbuilder.errors import Reason
-from envbuilder.registry.errors import MalformedError, check_unambiguous, parsed
+from envbuilder.registry.errors import MalformedError, parsed
+from envbuilder.registry.reference import DIGEST
 
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
@@ -20,13 +22,14 @@ MAX_DOCUMENT = 4 << 20
 """Bytes above which a manifest or statement is refused, written or read: real ones have a tenth of it."""
 
 _IMAGES, _INDEXES = (OCI_MANIFEST, DOCKER_MANIFEST), (OCI_INDEX, DOCKER_LIST)
+MEDIA_TYPES = (*_IMAGES, *_INDEXES)
 _FIELDS = ("schemaVersion", "mediaType", "config", "layers", "manifests", "digest", "size", "platform", "fsLayers")
 _BUILD_RECORD = "unknown/unknown"
 """The platform that builders write for an entry that is not an image, but a record of how one was built."""
 
 
 class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A manifest's entry for another document: its type, digest and size in bytes; ``urls`` if it is elsewhere."""
+    """A manifest's entry for another document; ``size`` in bytes, ``urls`` if it is elsewhere."""
 
     media_type: str = ""
     digest: str
@@ -34,6 +37,12 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     urls: tuple[str, ...] = ()
     artifact_type: str = ""
     annotations: dict[str, str] = {}
+    platform: dict[str, Any] | None = None
+
+    @property
+    def platform_name(self) -> str:
+        parts = ((self.platform or {}).get(key) for key in ("os", "architecture", "variant"))
+        return "/".join(str(part) for part in parts if part)
 
 
 @dataclass(frozen=True)
@@ -49,23 +58,6 @@ class Manifest:
         return Descriptor(media_type=self.media_type, digest=self.digest, size=len(self.content))
 
 
-class _Platform(msgspec.Struct, frozen=True):
-    os: str = ""
-    architecture: str = ""
-    variant: str = ""
-
-
-class _ListEntry(msgspec.Struct, frozen=True, rename="camel"):
-    media_type: str = ""
-    platform: _Platform | None = None
-
-    @property
-    def name(self) -> str:
-        """The platform; '' if none is named."""
-        parts = (self.platform.os, self.platform.architecture, self.platform.variant) if self.platform else ()
-        return "/".join(filter(None, parts))
-
-
 class Artifact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A manifest: an image, a document about a ``subject``, or an index of ``manifests``."""
 
@@ -74,7 +66,7 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     artifact_type: str = ""
     config: Descriptor | None = None
     layers: tuple[Descriptor, ...] | None = None
-    manifests: tuple[_ListEntry, ...] | None = None
+    manifests: tuple[Descriptor, ...] | None = None
     subject: Descriptor | None = None
     annotations: dict[str, str] = {}
     fs_layers: msgspec.Raw | None = None
@@ -92,8 +84,7 @@ def ambiguity(manifest: Manifest) -> tuple[Reason, str] | None:
     An index is one image if its only other entries are build records.
     """
     try:
-        shape: Artifact = parsed(manifest.content, Artifact, "a manifest")
-        check_unambiguous(manifest.content, "one manifest", _FIELDS)
+        shape: Artifact = parsed(manifest.content, Artifact, "one manifest", _FIELDS)
     except MalformedError as error:
         return Reason.AMBIGUOUS, error.message
     if shape.schema_version != 2 or shape.fs_layers is not None:  # noqa: PLR2004 - the only version since 2016
@@ -108,16 +99,22 @@ def ambiguity(manifest: Manifest) -> tuple[Reason, str] | None:
     return None if shape.manifests is None else _several(shape.manifests)
 
 
-def _several(entries: tuple[_ListEntry, ...]) -> tuple[Reason, str] | None:
-    images = [one for one in entries if one.name != _BUILD_RECORD]
-    names = {one.name for one in images}
+def _several(entries: tuple[Descriptor, ...]) -> tuple[Reason, str] | None:
+    images = [one for one in entries if one.platform_name != _BUILD_RECORD]
     if any(one.media_type not in _IMAGES for one in images):
         return Reason.AMBIGUOUS, "it is an index that lists something else than images"
     if len(images) == 1:
         return None
-    shown = ", ".join(one.name or "no platform" for one in images[:5])
-    reason = Reason.MANY_PLATFORMS if images and len(names - {""}) == len(images) else Reason.AMBIGUOUS
+    shown = ", ".join(one.platform_name or "no platform" for one in images[:5])
+    names = {one.platform_name for one in images} - {""}
+    reason = Reason.MANY_PLATFORMS if images and len(names) == len(images) else Reason.AMBIGUOUS
     return reason, f"it is {len(images)} images ({shown}), and a verdict is about one: name the image by its own digest"
+
+
+def only_image(manifest: Manifest) -> str:
+    """Return the digest of the one image of an unambiguous index; '' for an image."""
+    entries = shape_of(manifest).manifests or ()
+    return next((one.digest for one in entries if one.platform_name != _BUILD_RECORD and DIGEST.match(one.digest)), "")
 
 
 def config_digest(manifest: Manifest) -> str:

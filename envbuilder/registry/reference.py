@@ -66,6 +66,5 @@ def parse(text: str) -> Reference:
     if not _REPOSITORY.match(repository):
         raise UsageError(f"{repository!r} is not a repository's name", hint="lower case, as in team/image")
     if ("@" in text and not DIGEST.match(digest)) or (":" in path and not _TAG.match(tag)):
-        hint = "as in team/image:tag or …@sha256:<64 hex digits>"
-        raise UsageError(f"{text!r} has no valid tag or digest", hint=hint)
+        raise UsageError(f"{text!r} has no valid tag or digest", hint="as in image:tag or image@sha256:…")
     return Reference(host, repository, tag, digest)

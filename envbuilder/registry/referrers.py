@@ -14,10 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
+from msgspec.structs import replace
 
 from envbuilder.errors import InfrastructureError, Reason
 from envbuilder.registry.client import MAX_LIST, Repository
-from envbuilder.registry.errors import MalformedError, RegistryFailedError, RegistryRefusedError, in_parallel, parsed
+from envbuilder.registry.errors import MalformedError, RegistryRefusedError, parsed
 from envbuilder.registry.manifests import (
     DOCKER_MANIFEST,
     OCI_INDEX,
@@ -29,24 +30,17 @@ from envbuilder.registry.manifests import (
     shape_of,
 )
 from envbuilder.registry.reference import DIGEST
+from envbuilder.support.threads import in_parallel
 
-EMPTY = b"{}"
-EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
-
-ATTEMPTS = 5
-"""How often the list is read back, and written again if another writer has replaced it."""
-
-PAUSE_S = 0.1
-"""The first pause between two checks of the list, at least; each is twice as long as the one before."""
+ATTEMPTS, PAUSE_S = 5, 0.1
+"""How often a list is read back, and the first pause, at least; each is twice as long as the one before."""
 
 MAX_ENTRIES = 20_000
 """Attached documents of any type above which an image is refused: they could not be read in time."""
 
-_OK = 200
-_NO_API = (400, 404, 405, 501)
-"""Answers of registries without the referrers API."""
-
-_OWN_TAG = re.compile(r"(sha256-[0-9a-f]{64})\.([0-9a-f]{16})\Z")
+_OK, _NO_API = 200, (400, 404, 405, 501)
+"""Answers of registries with and without the referrers API."""
+_TAG = re.compile(r"sha256-([0-9a-f]{64})(\.[0-9a-f]{16})?\Z")
 
 
 class _Listed(msgspec.Struct, frozen=True, rename="camel"):
@@ -56,12 +50,12 @@ class _Listed(msgspec.Struct, frozen=True, rename="camel"):
     artifact_type: str | None = None
 
 
-class _Index(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class _Index(msgspec.Struct, frozen=True, rename="camel"):
     """A list whose entries stay as they were written. A document without the key ``manifests`` is not a list."""
 
     manifests: tuple[msgspec.Raw, ...] | None
-    schema_version: int = msgspec.field(name="schemaVersion", default=2)
-    media_type: str = msgspec.field(name="mediaType", default=OCI_INDEX)
+    schema_version: int = 2
+    media_type: str = OCI_INDEX
 
 
 @dataclass(frozen=True)
@@ -82,9 +76,7 @@ def fallback_tag(digest: str) -> str:
 
 def subject_of(tag: str) -> str:
     """Return the digest whose documents a tag lists; '' for any other tag."""
-    name = found[1] if (found := _OWN_TAG.match(tag)) else tag
-    digest = name.replace("-", ":", 1)
-    return digest if name.startswith("sha256-") and DIGEST.match(digest) else ""
+    return f"sha256:{found[1]}" if (found := _TAG.match(tag)) else ""
 
 
 def attach(
@@ -96,7 +88,7 @@ def attach(
         schema_version=2,
         media_type=OCI_MANIFEST,
         artifact_type=media_type,
-        config=repository.put_blob(EMPTY, EMPTY_TYPE),
+        config=repository.put_blob(b"{}", "application/vnd.oci.empty.v1+json"),
         layers=(layer,),
         subject=subject.descriptor,
         annotations=dict(sorted(annotations.items())),
@@ -107,6 +99,11 @@ def attach(
         repository.put_manifest(f"{fallback_tag(subject.digest)}.{descriptor.digest[7:23]}", data, OCI_MANIFEST)
         _list_under_tag(repository, subject.digest, (descriptor,))
     return descriptor
+
+
+def _entry(manifest: Manifest) -> Descriptor:
+    shape = shape_of(manifest)
+    return replace(manifest.descriptor, artifact_type=shape.artifact_type, annotations=shape.annotations)
 
 
 def confirm(repository: Repository, subject: str, documents: tuple[Descriptor, ...]) -> None:
@@ -123,24 +120,20 @@ def confirm(repository: Repository, subject: str, documents: tuple[Descriptor, .
     raise InfrastructureError(text, hint="run the command again: stored documents stay")
 
 
-def listing(repository: Repository, digest: str, kinds: frozenset[str] = frozenset()) -> Listing:
-    """List every document attached to a digest: every page of the API, and the tags.
+def listing(repository: Repository, digest: str) -> Listing:
+    """List every document attached to a digest: every page of the API, and the tags of a time before it.
 
-    Both are read: a registry may have got the API after documents were attached by tags. ``kinds`` are the types that
-    the caller reads: an entry of a tag under another type is not believed, since anybody can write it.
     Raises RegistryRefusedError if the registry's own list is invalid or too long.
     """
     from_api = _from_api(repository, digest)
     try:
-        old = _parsed(_entries(repository, digest))
+        old = _types(_entries(repository, digest))
     except RegistryRefusedError:
         if from_api is None:
             raise
         old = {}  # anybody can push this tag: next to the registry's own list it proves nothing
-    if from_api is None:
-        believed = [name for name, kind in old.items() if not kinds or kind in ("", *kinds)]
-        lost = _from_own_tags(repository, digest, believed)
-        old |= {manifest.digest: shape_of(manifest).artifact_type for manifest in lost}
+    if from_api is None:  # anybody can write the list: a document's manifest says its type
+        old |= {one.digest: shape_of(one).artifact_type for one in _from_own_tags(repository, digest)}
     found = old | (from_api or {})  # the tag changes no type that the registry states
     _check_number(digest, found)
     return Listing(found, frozenset(found) - from_api.keys() if from_api is not None else frozenset())
@@ -157,84 +150,38 @@ def document(repository: Repository, stored: str, kinds: frozenset[str]) -> tupl
         raise RegistryRefusedError(Reason.NOT_THERE, f"{stored} is listed as attached but is not in the registry")
     layers = shape_of(manifest).layers or ()
     if len(layers) != 1 or layers[0].media_type not in kinds or not DIGEST.match(layers[0].digest):
-        text = f"{stored}: not one document of type {' or '.join(sorted(kinds))}"
-        raise RegistryRefusedError(Reason.UNREADABLE, text)
+        raise RegistryRefusedError(
+            Reason.UNREADABLE, f"{stored}: not one document of type {' or '.join(sorted(kinds))}"
+        )
     return layers[0].media_type, repository.blob(layers[0].digest)
 
 
 def _from_api(repository: Repository, digest: str) -> dict[str, str] | None:
     """Read every page of the API's answer; None if the registry has no such API."""
     found: dict[str, str] = {}
-    path = f"referrers/{digest}"
-    for number, answer in enumerate(repository.pages(path, expect=(_OK, *_NO_API), limit=MAX_LIST)):
+    for number, answer in enumerate(repository.pages(f"referrers/{digest}", expect=(_OK, *_NO_API))):
         if answer.status != _OK and number == 0:
             return None
         if answer.status != _OK or answer.headers.get("OCI-Filters-Applied", "").strip():
             text = f"the registry names a page that it does not have, or filters its list: {answer.address}"
             raise RegistryRefusedError(Reason.BAD_ANSWER, text)
-        found |= _parsed(_decode(answer.content))
+        found |= _types(_listed(answer.content))
         _check_number(digest, found)
     return found
 
 
 def _entries(repository: Repository, subject: str) -> tuple[msgspec.Raw, ...]:
     """Return the entries under a list's tag; none if somebody has put an image there."""
-    listed = repository.manifest(fallback_tag(subject), limit=MAX_LIST)
-    return () if listed is None or listed.media_type in (OCI_MANIFEST, DOCKER_MANIFEST) else _decode(listed.content)
+    found = repository.manifest(fallback_tag(subject), limit=MAX_LIST)
+    return () if found is None or found.media_type in (OCI_MANIFEST, DOCKER_MANIFEST) else _listed(found.content)
 
 
-def _from_own_tags(repository: Repository, digest: str, listed: Iterable[str]) -> tuple[Manifest, ...]:
-    """Find documents that a list has lost, by their tags."""
-    have = {name[7:23] for name in listed}
-    try:
-        tags = repository.tags() or ()
-    except RegistryRefusedError as error:
-        if error.fault in (Reason.ACCESS_DENIED, Reason.REJECTED):
-            return ()  # the registry does not list tags
-        raise
-    lost = [tag for tag in tags if (own := _OWN_TAG.match(tag)) and subject_of(tag) == digest and own[2] not in have]
-    _check_number(digest, lost)
-    found = zip(lost, in_parallel(repository.manifest, lost), strict=True)
-    known = [(tag, manifest) for tag, manifest in found if manifest is not None]
-    for tag, manifest in known:
-        if not tag.endswith(manifest.digest[7:23]):
-            text = f"{tag} leads to {manifest.digest}, another document than it names"
-            raise RegistryRefusedError(Reason.ALTERED, text)
-    return tuple(manifest for _, manifest in known)
-
-
-def _entry(manifest: Manifest) -> Descriptor:
-    shape = shape_of(manifest)
-    return msgspec.structs.replace(
-        manifest.descriptor, artifact_type=shape.artifact_type, annotations=shape.annotations
-    )
-
-
-def _list_under_tag(repository: Repository, subject: str, documents: tuple[Descriptor, ...]) -> None:
-    """Add missing entries to the list that other tools read.
-
-    Two writers can lose each other's entry. `verify` finds a document by its own tag, and the next writer restores it.
-    """
-    try:
-        entries = _entries(repository, subject)
-        have = _parsed(entries)
-        wanted = [item for item in documents if item.digest not in have]
-        if wanted:
-            lost = _from_own_tags(repository, subject, (*have, *(item.digest for item in wanted)))
-            more = tuple(msgspec.Raw(msgspec.json.encode(item)) for item in (*wanted, *map(_entry, lost)))
-            index = msgspec.json.encode(_Index(manifests=(*entries, *more)))
-            repository.put_manifest(fallback_tag(subject), index, OCI_INDEX)
-    except RegistryFailedError as error:
-        if error.fault not in (Reason.SERVER_ERROR, Reason.UNREACHABLE):
-            raise
-
-
-def _decode(content: bytes) -> tuple[msgspec.Raw, ...]:
+def _listed(content: bytes) -> tuple[msgspec.Raw, ...]:
     index: _Index = parsed(content, _Index, "a list of attached documents")
     return index.manifests or ()
 
 
-def _parsed(entries: Iterable[msgspec.Raw]) -> dict[str, str]:
+def _types(entries: Iterable[msgspec.Raw]) -> dict[str, str]:
     """Return the type of each listed document; an entry that names none is skipped."""
     found = {}
     for entry in entries:
@@ -242,6 +189,32 @@ def _parsed(entries: Iterable[msgspec.Raw]) -> dict[str, str]:
             one: _Listed = parsed(entry, _Listed, "a descriptor")
             found[one.digest] = one.artifact_type or ""
     return {name: kind for name, kind in found.items() if DIGEST.match(name)}
+
+
+def _from_own_tags(repository: Repository, digest: str) -> tuple[Manifest, ...]:
+    """Find documents by the tags that nobody else writes; none if the registry does not list tags."""
+    try:
+        tags = [tag for tag in repository.tags() or () if subject_of(tag) == digest and tag != fallback_tag(digest)]
+    except RegistryRefusedError as error:
+        if error.fault in (Reason.ACCESS_DENIED, Reason.REJECTED):
+            return ()
+        raise
+    found = in_parallel(repository.manifest, tags)
+    for tag, manifest in zip(tags, found, strict=True):
+        if manifest is not None and not tag.endswith(manifest.digest[7:23]):
+            raise RegistryRefusedError(Reason.ALTERED, f"{tag} leads to another document: {manifest.digest}")
+    return tuple(filter(None, found))
+
+
+def _list_under_tag(repository: Repository, subject: str, documents: tuple[Descriptor, ...]) -> None:
+    """Add missing entries to the list that other tools read, also those that another writer has lost."""
+    entries = _entries(repository, subject)
+    have = _types(entries)
+    if any(one.digest not in have for one in documents):
+        every = {one.digest: one for one in (*map(_entry, _from_own_tags(repository, subject)), *documents)}
+        more = (msgspec.Raw(msgspec.json.encode(one)) for name, one in every.items() if name not in have)
+        index = msgspec.json.encode(_Index(manifests=(*entries, *more)))
+        repository.put_manifest(fallback_tag(subject), index, OCI_INDEX)
 
 
 def _check_number(digest: str, found: Collection[str]) -> None:

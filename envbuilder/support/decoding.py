@@ -85,6 +85,24 @@ def from_loose_json(data: bytes, what: str = "not JSON as Python reads it") -> o
         return found
 
 
+def check_keys(data: bytes, fields: Iterable[str] = (), what: str = "not unambiguous JSON") -> None:
+    """Raise DamagedError if an object has a key twice: readers differ in which value they take.
+
+    With ``fields``, keys that differ only in case are equal, and a field has to be spelled as it is here: Go's readers
+    ignore case.
+    """
+    spelling = {field.casefold(): field for field in fields}
+
+    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        keys = {name.casefold() if spelling else name: name for name, _ in pairs}
+        if len(keys) < len(pairs) or any(spelling.get(key, name) != name for key, name in keys.items()):
+            raise ValueError(f"a key is there twice or in another case, of {', '.join(keys)[:60]!r}")
+        return dict(pairs)
+
+    with damaged(what):
+        json.loads(data, object_pairs_hook=once)
+
+
 def from_msgpack(data: bytes, kind: Any, what: str = "not the record that it should be") -> Any:  # noqa: ANN401
     """Decode MessagePack as a type, which may be generic. Raises DamagedError if it does not fit."""
     with damaged(what):

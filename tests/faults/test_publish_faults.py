@@ -23,7 +23,8 @@ from registries import State, modern_registry
 from envbuilder.errors import EnvbuilderError, InfrastructureError
 from envbuilder.publish import tags
 from envbuilder.publish.publish_all import publish
-from envbuilder.registry import referrers, transport
+from envbuilder.publish.verification import advising
+from envbuilder.registry import client, referrers
 from envbuilder.registry.reference import Reference
 from envbuilder.verdict import Verdict, span
 
@@ -49,7 +50,8 @@ def attempted(
 
     error = None
     try:
-        assert publish(world.publication("scratch:1"), world.tools(say=say)).published
+        with advising(world.client().reference):
+            assert publish(world.publication("scratch:1"), world.tools(say=say)).published
     except EnvbuilderError as caught:
         error = caught
     assert error is None or error.exit_code in (5, 7)
@@ -125,7 +127,8 @@ def test_registry_that_dies_or_freezes_at_any_step_is_reported(
 ) -> None:
     process, address = registry
     world = scratch_world(tmp_path, address)
-    monkeypatch.setattr(transport, "SILENCE_S", 3.0)
+    monkeypatch.setattr(client, "SILENCE_S", 3.0)
+    monkeypatch.setattr(client, "PAUSE_S", 0.05)
     began = time.monotonic()
     error, said = attempted(world, step, lambda: process.send_signal(sent))
     assert time.monotonic() - began < MOST_S

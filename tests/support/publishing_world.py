@@ -97,7 +97,7 @@ class World:
 
 def attached(repository: Repository, digest: str, media_type: str) -> set[str]:
     """Return the digests of the documents of one type that are attached to a digest."""
-    items = listing(repository, digest, frozenset((media_type,))).items
+    items = listing(repository, digest).items
     return {stored for stored, kind in items.items() if kind in ("", media_type)}
 
 

@@ -30,8 +30,9 @@ from envbuilder.publish.attestation import PublishSession, validate_and_attach
 from envbuilder.publish.publish_all import PublishOptions, publish_all, sealer_of
 from envbuilder.publish.tags import destination
 from envbuilder.publish.verification import advising
-from envbuilder.publish.verify_request import MAX_SKEW_S, Registrar, openers_of, registrar_of, trusting
+from envbuilder.publish.verify_request import MAX_SKEW_S, Registrar, openers_of, trusting
 from envbuilder.pypi.client import open_index
+from envbuilder.registry.client import Repository
 from envbuilder.registry.errors import RegistryFailedError
 from envbuilder.registry.reference import Reference
 from envbuilder.support import decoding
@@ -127,7 +128,7 @@ def _ready(spec: JobSpec, to: Reference, host: HostRef, signing: Signing, catalo
             write_atomically(path, pem.encode())
         openers = openers_of(paths, spec.identity or None, spec.issuer or None)
     sealer, engine = trusting(signing.sealer(), openers), ready_engine()
-    registrar = registrar_of(to, os.environ, openers, catalog.gpu_model, spec.max_age_s)
+    registrar = Registrar(Repository(to, os.environ), openers, catalog.gpu_model, spec.max_age_s)
     registrar.repository.manifest("envbuilder-check")
     session = PublishSession(engine, Workspace.here(), Console().say, dict(os.environ), host)
     return _Ready(registrar, sealer, session, catalog)

@@ -21,7 +21,8 @@ from envbuilder.jobs.fleet.prove import SIGNING_KEY, Signing, prove
 from envbuilder.jobs.fleet.survey import FleetDocument, FleetQuery, FleetRow, level_of, survey
 from envbuilder.jobs.fleet.workers import Attempts, DaskEngine, Dispatcher, check_address, with_patience
 from envbuilder.publish.tags import destination
-from envbuilder.publish.verify_request import duration, openers_of, registrar_of, trusting
+from envbuilder.publish.verify_request import Registrar, duration, openers_of, trusting
+from envbuilder.registry.client import Repository
 from envbuilder.support.console import Console
 from envbuilder.validation import suite_plan
 from envbuilder.validation.checks import Profile
@@ -86,7 +87,7 @@ def opened(options: FleetOptions, catalog: Catalog) -> FleetQuery:
     return FleetQuery(
         choose(options.matrix, options.selectors, Workspace.here(), catalog),
         read_fleet(options.fleet, catalog),
-        registrar_of(to, os.environ, openers, catalog.gpu_model, duration(options.max_age)),
+        Registrar(Repository(to, os.environ), openers, catalog.gpu_model, duration(options.max_age)),
         describe(),
         matrix=options.matrix or "",
         again=options.again,

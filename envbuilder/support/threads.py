@@ -1,0 +1,29 @@
+"""Work in threads that do not keep the process alive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from multiprocessing import TimeoutError as LateError
+from multiprocessing.pool import ThreadPool
+from typing import TypeVar
+
+WORKERS = 16
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+def in_parallel(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> tuple[_Result, ...]:
+    """Return the results in the order of the items. Raises the first error."""
+    waiting = tuple(items)
+    with ThreadPool(min(WORKERS, len(waiting)) or 1) as pool:
+        return tuple(pool.imap(work, waiting))
+
+
+def within(seconds: float | None, work: Callable[[], _Result], late: Exception) -> _Result:
+    """Do some work and wait for it so long; to its end without ``seconds``. Raises ``late``, and leaves the work."""
+    with ThreadPool(1) as pool:
+        try:
+            return pool.apply_async(work).get(seconds)
+        except LateError as error:
+            raise late from error
