@@ -75,6 +75,8 @@ def default_matrix(root: Path) -> str:
             f"{root} has {len(local)} matrices: {', '.join(local)}",
             hint=f"name one, such as {local[0]}, or list them as `matrices` in envbuilder.toml, the default first",
         )
+    if not local:
+        console.complain(f"{root} has no matrix.yaml: this is the shipped matrix {VETTED[0]}")
     return local[0] if local else VETTED[0]
 
 
