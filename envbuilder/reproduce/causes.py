@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Literal, get_args
 
@@ -239,9 +238,6 @@ _BEFORE_AMPERE = (9, 10)
 
 _AMPERE = "8.0"
 
-LARGE_CACHE = 2 << 30
-"""Kernel cache size in bytes that holds TensorFlow's compiled kernels, as users report (NVIDIA's limit is 4 GiB)."""
-
 _COMPILED = frozenset({Code.PTX_JIT, Code.GPU_UNSUPPORTED_BY_CUDA})
 """Codes of kernels that are compiled at first use."""
 
@@ -252,7 +248,6 @@ def slow_starts(case: Case, known: frozenset[Code]) -> Iterator[Finding]:
     start = next((pause for pause in pauses if any(mark in pause.after for mark in GRAMMAR.starting)), None)
     explained = list(_starting(case, known, start)) if start is not None else []
     yield from explained
-    yield from _cache(case, start, known)
     yield from _waiting(case, known)
     if pauses and not explained and not known & {*_COMPILED, Code.XLA_TOOLS_MISSING}:
         yield finding(Code.SLOW_PHASE, "pause", **_about(pauses[0]))
@@ -276,16 +271,6 @@ def _starting(case: Case, known: frozenset[Code], start: Pause) -> Iterator[Find
         yield finding(Code.SLOW_PHASE, "several_gpus", count=len(reported.gpus))
 
 
-def _cache(case: Case, start: Pause | None, known: frozenset[Code]) -> Iterator[Finding]:
-    text = case.reported.environment.get("CUDA_CACHE_MAXSIZE", "")
-    disabled = case.reported.environment.get("CUDA_CACHE_DISABLE") == "1"
-    compiled = Code.PTX_JIT in known or (start is not None and Code.GPU_UNSUPPORTED_BY_CUDA in known)
-    large = text.isascii() and text.isdigit() and int(text) >= LARGE_CACHE
-    if compiled and (disabled or not large):
-        what = "the kernel cache is switched off" if disabled else f"CUDA_CACHE_MAXSIZE is {text or 'not set'}"
-        yield finding(Code.SLOW_PHASE, "cache", what=what)
-
-
 def _waiting(case: Case, known: frozenset[Code]) -> Iterator[Finding]:
     reported = case.reported
     for row in case.messages if Code.GPU_MEMORY in known else ():
@@ -294,12 +279,6 @@ def _waiting(case: Case, known: frozenset[Code]) -> Iterator[Finding]:
     if {"stuck", "several"} <= set(reported.complaints) and not known - {Code.OTHER_BUILD, Code.UNKNOWN}:
         yield finding(Code.STALLS, "several_gpus")
 
-
-_DAY = re.compile(r"\b(20[12][0-9]-[01][0-9]-[0-3][0-9])[ T][0-2][0-9]:", re.ASCII)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-_SECONDS = re.compile(r"\b[EFIW]0000 00:00:(1[0-9]{9})\.", re.ASCII)
-"""Timestamp of messages before absl's log is open: seconds since 1970."""
 
 _MOVES = ("latest", "nightly", "devel")
 """Tags that are moved to newer images."""
@@ -326,34 +305,23 @@ def image_defect_rows() -> tuple[ImageDefect, ...]:
 def image_defects(case: Case) -> dict[Finding, tuple[str, ...]]:
     """Find the known defects of the images that a report names, and the messages that each explains.
 
-    An error if a log message proves it. INFO if the tag moves and its image is unknown, or if no message proves it but
-    it explains the complaint. Nothing if the log was written at another time.
+    An error if a log message proves it. INFO if the tag moved to an image without it, or if no message proves it but it
+    explains the complaint.
     """
     reported, symptoms = case.reported, case.messages
     named = [value for row in symptoms for name, value in row.values.items() if name.startswith("image")]
     images = dict.fromkeys([*named, *([reported.image] if reported.image else [])])
-    day = day_of(reported, symptoms) if images else None
     found = {}
     for row in image_defect_rows():
         image = next((image for image in images if re.fullmatch(row.images, image)), None)
-        if image is None or (day and _moves(image) and not row.since <= day <= (row.until or day)):
-            continue  # fixed tags keep a defect, moving tags lose it with the fix
+        if image is None:
+            continue
         shown = next((each for each in symptoms if _shows(row, each, image)), None)
         if shown is None and (symptoms or not reported.complaints or not explains(row.code, reported)):
             continue
-        sure = shown is not None and (day is not None or not _moves(image) or row.until is None)
+        sure = shown is not None and (not _moves(image) or row.until is None)
         found[_of_image(row, image, shown, sure=sure)] = row.shows if sure else ()
     return found
-
-
-def day_of(reported: Reported, symptoms: tuple[MessageMatch, ...]) -> str | None:
-    """Return the date of a report's first dated log line, or None."""
-    texts = [row.text for row in symptoms] + [row.text for row in reported.evidence]
-    texts += [text for row in reported.pauses for text in (row.before, row.after)]
-    days = [match[1] for text in texts for match in _DAY.finditer(text)]
-    stamps = [int(match[1]) for text in texts for match in _SECONDS.finditer(text)]
-    days += [(_EPOCH + timedelta(seconds=stamp)).date().isoformat() for stamp in stamps]
-    return min(days, default=None)
 
 
 def _moves(image: str) -> bool:

@@ -22,7 +22,6 @@ _GPU_LAYERS = frozenset(
     {"container", "driver", "loader", "cudnn", "cublas", "architecture", "xla", "memory", "distribution"}
 )
 _LEAVE_OUT = frozenset({"partly", "unfindable"})
-_CODENAMES = {"9": "stretch", "10": "buster", "11": "bullseye", "12": "bookworm", "13": "trixie"}
 
 
 def release_of(text: str) -> str:
@@ -40,11 +39,8 @@ def system_of(os: str | None, catalog: Catalog) -> str | None:
     if not words:
         return None
     name, number = words[0], next((word for word in words if word[0].isdigit()), "")
-    codename = _CODENAMES.get(str(versions.major(number)), "") if number else ""
-    for candidate in (f"{name}-{number}", f"{name}-{codename}"):
-        if any(row.name == candidate for row in catalog.systems):
-            return candidate
-    return None
+    row = catalog.system(f"{name}-{number}") or catalog.system(f"{name}-{number.partition('.')[0]}")
+    return row.name if row is not None else None
 
 
 def driver_of(reported: Reported, catalog: Catalog) -> str | None:

@@ -6,9 +6,9 @@ from datetime import date
 import pytest
 
 from envbuilder.finding import Code
-from envbuilder.reproduce.causes import ImageDefect, day_of, image_defect_rows, table
+from envbuilder.reproduce.causes import ImageDefect, image_defect_rows, table
 from envbuilder.reproduce.diagnose import deciding_commands
-from envbuilder.reproduce.messages.catalog import SIGNATURES, find, get, match
+from envbuilder.reproduce.messages.catalog import SIGNATURES, find, get
 from envbuilder.reproduce.report.context import complaints
 from envbuilder.reproduce.report.read import read
 from envbuilder.reproduce.report.reported import Complaint, Reported
@@ -98,11 +98,6 @@ def test_image_defects_have_sources_dates_and_messages(row: ImageDefect) -> None
         assert get(signature).code is not None
     assert re.compile(row.images)
     assert [one.id for one in ROWS].count(row.id) == 1
-
-
-def test_version_of_a_nightly_is_no_day_of_a_log() -> None:
-    text = "tensorflow 2.15.0-dev20230816"
-    assert day_of(read(text), match(text)) is None
 
 
 def test_commands_for_windows_use_no_unix_tools() -> None:
