@@ -326,12 +326,12 @@ _AMPERE = "8.0"
 
 
 def _of_nvidia(lead: Finding, case: Case) -> str:
-    """Name NVIDIA's build of TensorFlow 1, which serves GPUs that no other 1.x does; '' for other cases."""
-    question = case.question
-    if question is None or cause_of(lead.code).area != "kernels" or versions.at_least(question.tensorflow, "2.0"):
+    """Name NVIDIA's build, which serves GPUs that no build of the package index does; '' for other cases."""
+    facts = terms(case)
+    if cause_of(lead.code).area != "kernels" or not versions.at_least(str(facts.get("capability", "0")), _AMPERE):
         return ""
-    newest = terms(case).get("capability")
-    return GRAMMAR.ask["nvidia_1"] if newest is not None and versions.at_least(str(newest), _AMPERE) else ""
+    first = case.question is not None and not versions.at_least(case.question.tensorflow, "2.0")
+    return GRAMMAR.ask["nvidia_1"] if first else "" if "served_by" in facts else GRAMMAR.ask["nvidia_2"]
 
 
 _WARNED = re.compile(r": [EW] |^[EW]0000 ")

@@ -59,6 +59,7 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     starting: tuple[str, ...]
     of_environments: tuple[str, ...]
     published_tags: dict[str, str]
+    standalone_keras: dict[str, str]
     libc_since: dict[str, str]
     toolkit_paths: dict[str, str]
     open_questions: dict[str, OpenQuestion]

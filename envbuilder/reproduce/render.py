@@ -10,7 +10,7 @@ from envbuilder.compat.install import WHEELS
 from envbuilder.reproduce.causes import cause_of
 from envbuilder.reproduce.document import POSTED, Nearest, ReproduceDocument
 from envbuilder.reproduce.grammar import GRAMMAR
-from envbuilder.reproduce.messages.catalog import error_messages
+from envbuilder.reproduce.messages.catalog import error_messages, get
 from envbuilder.reproduce.report.reported import Reported, ReportStatement
 from envbuilder.support import terminal_text
 from envbuilder.support.tables import table
@@ -52,7 +52,11 @@ def as_markdown(document: ReproduceDocument) -> str:
     useless = near is None and diagnosis.place == "host" and diagnosis.confidence == "certain" and not versions_help
     proposed = [] if own else [f"$ {command}" for command in short]
     others = [*(short if own else []), *long]
-    told = diagnosis.line == 1 and diagnosis.confidence != "certain"  # the title: its reader knows it
+    at = [get(row.signature) for row in document.symptoms if row.line == diagnosis.line]
+    own_words = any(row.prose for row in at) and not any(
+        row.code in diagnosis.codes[:1] and not row.prose for row in at
+    )
+    told = (diagnosis.line == 1 or own_words) and diagnosis.confidence != "certain"  # its reader wrote it
     given = {"quote": "" if told else quote, "own": own, "proposed": proposed, "others": others, "useless": useless}
     return _rendered("reply.md", document, **given, block=_block) + "\n"
 
@@ -68,7 +72,10 @@ def _short(text: str) -> str:
     return plain if len(plain) <= _SHOWN else plain[: _SHOWN - 1] + "…"
 
 
-_NAME = re.compile(r"(?:--?|_)?[A-Za-z0-9/.=<>\-]*[A-Za-z0-9][_*][\w/.=*\-]*[\w*]|[A-Za-z0-9_]*/\*|--[a-z][\w=-]*")
+_NAME = re.compile(
+    r"(?:--?|_)?[A-Za-z0-9/.=<>\-]*[A-Za-z0-9][_*][\w/.=*\-]*[\w*]|[A-Za-z0-9_]*/\*|--[a-z][\w=-]*"
+    r"|[A-Za-z][\w.-]* ?(?:[<>=!~]=?[0-9][\w.*]*,?)+(?<!,)"
+)
 """A name in a sentence that Markdown would change: it is written as code."""
 
 

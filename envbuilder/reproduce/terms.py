@@ -126,6 +126,8 @@ def terms(case: Case) -> Facts:
     }
     for name in ("numpy", "protobuf", "keras"):
         found[name] = bounds(name, row) if row is not None else None
+    if found["keras"] is None and version and (paired := GRAMMAR.standalone_keras.get(versions.minor(version))):
+        found["keras"] = f"keras=={paired}"
     return {name: value for name, value in found.items() if value is not None}
 
 
