@@ -67,7 +67,9 @@ def init(folder: Path, options: InitOptions, catalog: Catalog) -> tuple[Path, ..
     """
     found = choose_environment(options.question, options.flavor, options.variant, folder, catalog)
     if found.environment is None:
-        raise UnsatisfiableError(as_text(found), hint="`envbuilder choose` with other options shows what works")
+        command = next(iter(found.next.values()), "envbuilder choose")
+        text = as_text(msgspec.structs.replace(found, next={}))
+        raise UnsatisfiableError(text, hint=f"`{command}` shows what works")
     environment = found.environment
     gpu = environment.flavor == "gpu"
     targets = {"drivers": [found.driver] if gpu and found.driver else [], "gpus": list(found.gpus) if gpu else []}

@@ -86,6 +86,8 @@ def test_init_overwrites_nothing_and_leaves_nothing_if_it_fails(here: Path) -> N
         run("init", "--flavor", "cpu")
     with pytest.raises(AssertionError, match=r"needs NumPy (.|\n)*change the packages"):
         run("init", "other", "--flavor", "cpu", "--package", "numpy==1.19.0")
+    with pytest.raises(AssertionError, match="next: `envbuilder choose --gpu K80 --driver 470"):
+        run("init", "other", "--gpu", "K80", "--driver", "580")
     with pytest.raises(AssertionError, match="not a package"):
         run("init", "other", "--flavor", "cpu", "--package", "not a package")
     assert (here / "matrix.yaml").read_text() == before
