@@ -217,6 +217,14 @@ def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
     command = _command(openers, case, cuda=cuda, cudnn=bool(cudnn)) if sure else ""
     windows = sure and case.reported.platform == "windows"
     variant = "windows" if windows else "command" if command else "unsure"
+    majors = {versions.major(row.cuda or "0") for row in openers}
+    if (
+        variant == "unsure"
+        and len(majors) == 1
+        and min(majors) >= _ANY_OF_A_MAJOR
+        and place_of(case) in {"pip", "conda"}
+    ):
+        variant, command = "family", _apart(openers[-1], place_of(case), cuda=cuda, cudnn=bool(cudnn))
     if cuda and openers == [case.release] and is_installed(case, cudnn=bool(cudnn)):
         folder = GRAMMAR.toolkit_paths.get(place_of(case), GRAMMAR.toolkit_paths["pip"])
         installed, opened = case.reported.cuda or "", openers[-1].cuda
@@ -314,16 +322,23 @@ def _command(openers: list[TensorflowRelease], case: Case, *, cuda: bool, cudnn:
     A command with TensorFlow's own version needs a stated release.
     """
     reported, release, stated = case.reported, openers[-1], openers == [case.release]
-    toolkit, library = release.cuda or "", release.cudnn or ""
+    toolkit = release.cuda or ""
     python = versions.minor(reported.python) if reported.python else None
     place = place_of(case)
     if place in {"docker", "podman", "singularity", "kubernetes"}:
         tag = GRAMMAR.published_tags.get(versions.minor(release.version), f"{versions.minor(release.version)}.0-gpu")
         return f"docker run --rm --gpus all -it tensorflow/tensorflow:{tag}" if stated else ""
+    by_conda = place == "conda" and versions.major(toolkit) < _CONDA_TOOLKIT_ENDS
+    if release.and_cuda and python not in release.extra_fails_on and not by_conda:
+        return f"pip install '{release.package}[and-cuda]=={release.version}'" if stated else ""
+    return _apart(release, place, cuda=cuda, cudnn=cudnn)
+
+
+def _apart(release: TensorflowRelease, place: str, *, cuda: bool, cudnn: bool) -> str:
+    """Write the command that installs a release's CUDA next to it."""
+    toolkit, library = release.cuda or "", release.cudnn or ""
     if place == "conda" and versions.major(toolkit) < _CONDA_TOOLKIT_ENDS:
         return f"conda install -c conda-forge cudatoolkit={toolkit} cudnn={library}"
-    if release.and_cuda and python not in release.extra_fails_on:
-        return f"pip install '{release.package}[and-cuda]=={release.version}'" if stated else ""
     major = versions.major(library)
     apart = major < _CUDNN_PER_CUDA_ENDS
     package = f"libcudnn{major}={library}.*-1+cuda{toolkit}" if apart else f"libcudnn9-cuda-{versions.major(toolkit)}"
