@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeVar
+from typing import Any, BinaryIO, Literal
 
 import click
 
@@ -14,39 +13,32 @@ from envbuilder.cli import options as common
 from envbuilder.cli.output import finish
 from envbuilder.support.console import Console
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
 _FILE = common.FilePath(path_type=Path)
 
 
-def fleet_options(function: _Command) -> _Command:
-    """Add the options of every command that reads a fleet's state."""
-    options = (
-        common.matrix_argument,
-        common.select_option,
-        click.option(
-            "--fleet",
-            required=True,
-            type=_FILE,
-            metavar="FILE",
-            help="YAML list of hosts: name, driver, gpus, and the number of equal hosts (count).",
-        ),
-        click.option(
-            "--from", "repository", required=True, metavar="HOST/REPOSITORY", help="Repository of the published images."
-        ),
-        click.option("--key", "keys", multiple=True, type=_FILE, help="A trusted public key (PEM)."),
-        click.option("--identity", help="A trusted Sigstore identity; with --issuer."),
-        click.option("--issuer", help="The token service that certifies --identity, such as that of a CI system."),
-        click.option(
-            "--max-age", default="90d", show_default=True, metavar="AGE", help="Maximum age of a PASSED: 90d, 12h."
-        ),
-        click.option("--again", is_flag=True, help="Repeat validations that this suite ended without an answer."),
-        common.format_option,
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
-
+fleet_options = common.together(
+    common.matrix_argument,
+    common.select_option,
+    click.option(
+        "--fleet",
+        required=True,
+        type=_FILE,
+        metavar="FILE",
+        help="YAML list of hosts: name, driver, gpus, and the number of equal hosts (count).",
+    ),
+    click.option(
+        "--from", "repository", required=True, metavar="HOST/REPOSITORY", help="Repository of the published images."
+    ),
+    click.option("--key", "keys", multiple=True, type=_FILE, help="A trusted public key (PEM)."),
+    click.option("--identity", help="A trusted Sigstore identity; with --issuer."),
+    click.option("--issuer", help="The token service that certifies --identity, such as that of a CI system."),
+    click.option(
+        "--max-age", default="90d", show_default=True, metavar="AGE", help="Maximum age of a PASSED: 90d, 12h."
+    ),
+    click.option("--again", is_flag=True, help="Repeat validations that this suite ended without an answer."),
+    common.format_option,
+)
+"""The options of every command that reads a fleet's state."""
 
 _signers = click.option(
     "--sign",

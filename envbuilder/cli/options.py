@@ -114,6 +114,18 @@ complete_matrix, complete_environment, complete_gpu, complete_explained = map(
     _completed, (_matrices, _environments, _gpus, _explained)
 )
 
+
+def together(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
+    """Return a decorator that adds these options, in this order."""
+
+    def add(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
 matrix_argument = click.argument("matrix", required=False, metavar="[MATRIX]", shell_complete=complete_matrix)
 
 matrices_argument = click.argument("matrices", nargs=-1, metavar="[MATRIX]...", shell_complete=complete_matrix)
@@ -219,18 +231,17 @@ cache_option = click.option(
     metavar="HOST/REPOSITORY",
     help="Take build steps from this repository, and store those of a new build there as cache-ID.",
 )
-_PROGRESS = click.option(
-    "--progress",
-    type=click.Choice(get_args(Mode)),
-    default="auto",
-    show_default=True,
-    help="Show progress on standard error: live lines on a terminal, plain lines elsewhere, JSON events, or nothing.",
+progress_options = together(
+    click.option(
+        "--progress",
+        type=click.Choice(get_args(Mode)),
+        default="auto",
+        show_default=True,
+        help="Show progress on standard error: live lines on a terminal, plain lines elsewhere, JSON events, or "
+        "nothing.",
+    ),
+    click.option("-v", "--verbose", is_flag=True, help="Show the log of the running steps too."),
 )
-_VERBOSE = click.option("-v", "--verbose", is_flag=True, help="Show the log of the running steps too.")
-
-
-def progress_options(command: _Command) -> _Command:
-    return _PROGRESS(_VERBOSE(command))
 
 
 def console_of(values: dict[str, Any]) -> Console:
@@ -258,14 +269,7 @@ def gpu_option(text: str = "GPU, as its vendor or nvidia-smi names it.") -> Call
     return click.option("--gpu", "gpus", multiple=True, metavar="NAME", shell_complete=complete_gpu, help=text)
 
 
-def choice_options(command: _Command) -> _Command:
-    """Add the options of `choose` that narrow the choice of an environment."""
-    for option in reversed(_CHOICE):
-        command = option(command)
-    return command
-
-
-_CHOICE = (
+choice_options = together(
     gpu_option(),
     click.option("--driver", metavar="VERSION", help="Linux driver, such as 535.104.05, or its branch, such as 535."),
     click.option("--tensorflow", default="", metavar="SPEC", help="2.20.0, latest, or a range such as '>=2.17,<2.21'."),
@@ -283,3 +287,4 @@ _CHOICE = (
     ),
     repository_option,
 )
+"""The options of `choose` that narrow the choice of an environment."""

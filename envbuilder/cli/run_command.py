@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from envbuilder.cli import options as common
 
-
-@click.command("run")
-@common.matrix_argument
-@common.select_option
-@common.repository_option
-@common.format_option
-@common.jobs_option
-@common.profile_option
-@common.gpus_option
-@common.pull_option
-@common.cache_option
-@common.allow_option
-@common.progress_options
-@click.option(
-    "--fresh", is_flag=True, help="Validate again even if nothing changed, and read the files of a known image."
+build_options = common.together(
+    common.matrix_argument,
+    common.select_option,
+    common.repository_option,
+    common.format_option,
+    common.jobs_option,
+    common.pull_option,
+    common.cache_option,
+    common.allow_option,
+    common.progress_options,
 )
-def command(form: str, *, allow: tuple[str, ...], **values: Any) -> None:  # noqa: ANN401 - click's values
+"""The options that `run` and `build` share."""
+
+
+def run_matrix(values: dict[str, Any], form: str, allow: tuple[str, ...], *, validate: bool) -> NoReturn:
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose
     from envbuilder.cli.output import finish
@@ -35,8 +33,20 @@ def command(form: str, *, allow: tuple[str, ...], **values: Any) -> None:  # noq
 
     workspace, console = Workspace.here(values["matrix"]), common.console_of(values)
     choice = choose(values["matrix"], values["selectors"], workspace, load())
-    document = run(choice, workspace, connect(), console, common.read_options(RunOptions, values), open_index())
+    options = common.read_options(RunOptions, values | {"validate": validate})
+    document = run(choice, workspace, connect(), console, options, open_index())
     for row in document.rows if form == "table" else ():
         for reason in row.reasons:
             click.echo(f"{row.environment}: {reason}", err=True)
     finish(document, form, run_text, allow=allow)
+
+
+@click.command("run")
+@build_options
+@common.profile_option
+@common.gpus_option
+@click.option(
+    "--fresh", is_flag=True, help="Validate again even if nothing changed, and read the files of a known image."
+)
+def command(form: str, *, allow: tuple[str, ...], **values: Any) -> None:  # noqa: ANN401 - click's values
+    run_matrix(values, form, allow, validate=True)
