@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from pathlib import PurePosixPath
 
 from envbuilder import versions
 from envbuilder.finding import Finding, Severity
@@ -363,7 +362,7 @@ def hiding_modules(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
         if modules and names is None:
             names = _installed(subject, sites)
         meant = (names or set()) | (_AT_THE_START if what == "PYTHONPATH" else set())  # no folder yet at the start
-        if shadowing := [f"{folder}/{top}" for name, top in modules.items() if name in meant]:
+        if shadowing := [folder + path.removeprefix(real) for name, path in modules.items() if name in meant]:
             # A foreign image may do so on purpose, with a folder into which packages were installed.
             how = subject.severity if real in sites else Severity.ERROR
             yield found("hides_modules", how, what=what, paths=listed(shadowing))
@@ -379,34 +378,30 @@ def _installed(subject: ImageContext, sites: set[str]) -> set[str]:
 
 
 def _modules(subject: ImageContext, folder: str) -> dict[str, str]:
-    """Return what Python would import from a folder: the name of a module, and its file or folder there."""
-    start, paths = len(folder) + 1, subject.files.paths
-    inside = [path[start:] for path in paths if path.startswith(folder + "/")]
-    tops = {path.partition("/")[0] for path in inside if PATHS["package"].match(path)}
-    for path in (path for path in inside if "/" not in path):
-        is_linked = f"{subject.files.resolve(f'{folder}/{path}')}/__init__.py" in paths
-        tops |= {path} if is_linked or PATHS["module"].search(path) else set()
-    return {top.partition(".")[0]: top for top in tops}
+    """Return what Python would import from a folder: the name of a module, and its path there."""
+    paths = [path for path in subject.files.paths if path.startswith(folder + "/")]
+    found = {name: path for path in paths for place, name in _module(path) if place == folder}
+    linked = {posixpath.basename(path): path for path in paths if posixpath.dirname(path) == folder}
+    return found | {
+        name: path
+        for name, path in linked.items()
+        if f"{subject.files.resolve(path)}/__init__.py" in subject.files.paths
+    }
 
 
 def _hidden_modules(subject: ImageContext) -> list[str]:
-    """Return code of added packages that Python imports in place of a module next to it, in a lower layer."""
-    below = {path for path, entry in subject.files.paths.items() if subject.added and entry.layer < subject.own_layers}
-    folders = {str(folder) for path in below for folder in PurePosixPath(path).parents}
-    own = {(posixpath.dirname(path), _module(path, is_folder=path in folders)) for path in below | folders}
-    found = set[str]()
-    for path in (path for one in subject.added for path in one.rows or () if subject.is_added(path)):
-        top = path
-        while top and posixpath.dirname(top) not in folders:
-            top = posixpath.dirname(top)
-        name = _module(top, is_folder=top != path)
-        if site_of(top) and name and (posixpath.dirname(top), name) in own:
-            found.add(top)
-    return sorted(found)
+    """Return what additions bring for a module of a lower layer in the same folder: Python may import it instead."""
+    paths = subject.files.paths.items() if subject.added else ()
+    below = {one for path, entry in paths if entry.layer < subject.own_layers for one in _module(path)}
+    return [
+        path for path, _ in paths if subject.is_added(path) and site_of(path) and not below.isdisjoint(_module(path))
+    ]
 
 
-def _module(path: str, *, is_folder: bool) -> str:
-    name, dot, end = posixpath.basename(path).partition(".")
-    if is_folder:
-        return "" if dot else name
-    return name if end.endswith(("py", "pyc", "so")) else ""
+def _module(path: str) -> list[tuple[str, str]]:
+    """Return the folder and the name of the module that a file is; a package is its ``__init__``."""
+    folder, _, leaf = path.rpartition("/")
+    name, _, end = leaf.partition(".")
+    if folder.endswith("__pycache__") or not f".{end}".endswith((".py", ".pyc", ".so")):
+        return []
+    return [posixpath.split(folder) if name == "__init__" else (folder, name)]
