@@ -118,7 +118,7 @@ def passed(known: KnownImage, checks: Sequence[Check]) -> tuple[CheckResult, ...
 
 
 def noted(results: tuple[CheckResult, ...], different: tuple[str, ...], hint: str) -> tuple[CheckResult, ...]:
-    text = f"; it differs from the environment's record{hint}: {', '.join(different)}" if different else ""
+    text = f"; not proved by the environment's record{hint}: {', '.join(different)}" if different else ""
     return tuple(
         msgspec.structs.replace(one, observed=(one.observed + text)[:4000]) if one.name == "claims" else one
         for one in results

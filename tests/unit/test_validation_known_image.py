@@ -199,7 +199,7 @@ def test_different_image_is_read_and_its_difference_reported(tmp_path: Any, monk
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     checks, reads = validated(replace(OURS, settings={**SETTINGS, "user": "root"}, user="root"))
     assert reads == 1
-    assert "differs from the environment's record" in checks["claims"].observed
+    assert "not proved by the environment's record" in checks["claims"].observed
     assert checks["claims"].observed.endswith(": user")
 
 
