@@ -19,8 +19,7 @@ from envbuilder.errors import InfrastructureError
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.support import decoding, dpkg_status
 from envbuilder.validation.layer_scan import MEMORY, OF_ENTRY, PATHS, Budget, FileRow, LayerRecord, scan
-from envbuilder.validation.suite_plan import code_only
-from envbuilder.workspace import cache_dir, packaged
+from envbuilder.workspace import cache_dir, content_key, packaged
 
 _SCANNER = (
     "validation/layer_scan.py",
@@ -355,11 +354,7 @@ def read_layers(
 
 @cache
 def _scanner() -> str:
-    hashed = hashlib.sha256()
-    for name in _SCANNER:
-        content = packaged(name)
-        hashed.update(code_only(content) if name.endswith(".py") else content)
-    return hashed.hexdigest()
+    return content_key({name: packaged(name) for name in _SCANNER})
 
 
 def _unpacked(kept: bytes) -> LayerRecord | None:
