@@ -33,17 +33,20 @@ CONNECT_S, SILENCE_S = 10.0, 60.0
 ATTEMPTS, PAUSE_S = 5, 0.2
 """How often a repeatable request is sent, and the first pause; each is twice as long as the one before."""
 
-MAX_REDIRECTS, MAX_PAGES, MAX_TAGS = 5, 1_000, 100_000
-MAX_LIST = 32 << 20
-"""Bytes of one page of a list; any other answer has at most MAX_DOCUMENT."""
+MAX_REDIRECTS, MAX_PAGES, MAX_TAGS, MAX_LIST = 5, 1_000, 100_000, 32 << 20
+"""The last: bytes of one page of a list; any other answer has at most MAX_DOCUMENT."""
 
 _BUSY_STATUS, _SHORT_PAUSES = (429, 500, 502, 503, 504), ("", "0", "1", "2", "3", "4", "5")
 _REPEATABLE, _REDIRECTS = ("GET", "HEAD", "PUT"), (301, 302, 303, 307, 308)
 _OK, _CREATED, _ACCEPTED, _FIRST_ERROR = 200, 201, 202, 300
 _UNAUTHORIZED, _FORBIDDEN, _MISSING, _THROTTLED, _SERVER_ERROR = 401, 403, 404, 429, 500
 _AUTHORITIES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-_LINK = re.compile(r'<([^<>]*)>; *rel=("?)([a-z]+)\2(?:, *|\Z)', re.IGNORECASE)
-"""A link of a list's page, as registries write it: RFC 8288 without further parameters."""
+_WORD = r"[\w!#$%&'*+.^`|~-]++"
+_VALUE = rf'\s*+=\s*+({_WORD}|"(?:[^"\\]|\\.)*+")'
+_LINK = re.compile(rf"\s*+<([^<>]*+)>((?:\s*+;(?:\s*+{_WORD}(?:{_VALUE})?+)?+)*+)\s*+(?:,[\s,]*+|\Z)")
+_PARAMETER = re.compile(rf";\s*+({_WORD}){_VALUE}")
+_RELATIONS = re.compile(r"[a-z][a-z0-9.-]*+(?: ++[a-z][a-z0-9.-]*+)*+")
+"""A link with its parameters (RFC 8288, section 3), and its relations: registered names, not somebody's address."""
 
 
 class Response(NamedTuple):
@@ -72,7 +75,10 @@ class Repository:
 
     def __init__(self, reference: Reference, environment: Mapping[str, str] | None = None) -> None:
         self.reference, self._environment = reference, os.environ if environment is None else environment
-        self._authorities = _authorities(self._environment)
+        self._authorities = next(filter(None, map(self._environment.get, _AUTHORITIES)), None)
+        bundle = Path(self._authorities or "/")
+        if not bundle.is_file() and not bundle.is_dir():  # a pipe would be waited for
+            raise InfrastructureError(f"{bundle}: not a bundle of certificates", hint="SSL_CERT_FILE=BUNDLE.pem")
         self._adapter = HTTPAdapter(pool_maxsize=WORKERS)
         self._authorization: dict[str, str] = {}
         self._base = self._excuse = ""
@@ -286,8 +292,7 @@ class Repository:
         try:
             token: _Token = parsed(answer.content, _Token, "a token")
         except MalformedError as error:
-            text = f"{realm}: the answer holds no token: {error.message}"
-            raise RegistryFailedError(Reason.BAD_ANSWER, text) from error
+            raise RegistryFailedError(Reason.BAD_ANSWER, f"{realm} gave no token: {error.message}") from error
         return token.token or token.access_token
 
     def _broken(self, reason: Reason, text: str) -> RegistryRefusedError:
@@ -326,21 +331,18 @@ def _agree(computed: str, stated: str | None, what: str) -> None:
         raise RegistryRefusedError(Reason.ALTERED, text)
 
 
-def _authorities(environment: Mapping[str, str]) -> str | None:
-    """Return the bundle of certificate authorities that Python, pip and curl read; None for the default."""
-    bundle = next(filter(None, map(environment.get, _AUTHORITIES)), None)
-    if bundle and not (Path(bundle).is_file() or Path(bundle).is_dir()):  # a pipe would be waited for
-        raise InfrastructureError(f"{bundle}: not a bundle of certificates", hint="SSL_CERT_FILE=BUNDLE.pem")
-    return bundle
-
-
 def _next_page(answer: Response) -> str:
     """Return the address of the next page; '' for the last one. Text that is not understood may be one: it refuses."""
-    header = answer.headers.get("Link", "")
-    links = _LINK.findall(header)
-    following = [_resolved(answer.address, link) for link, _, relation in links if relation.lower() == "next"]
+    header, following = answer.headers.get("Link", "").strip(" \t,"), list[str]()
+    clear = not _LINK.sub("", header)
+    for link in _LINK.finditer(header):
+        parameters = [(name.casefold(), text.strip('"').casefold()) for name, text in _PARAMETER.findall(link[2])]
+        relations = [text for name, text in parameters if name == "rel"]
+        clear = clear and len(relations) == 1 and _RELATIONS.fullmatch(relations[0]) is not None
+        if "next" in " ".join(relations).split():
+            following.append("" if "anchor" in dict(parameters) else _resolved(answer.address, link[1]))
     usable = all(one != answer.address and _site(one) == _site(answer.address) for one in following)
-    if _LINK.sub("", header) or len(following) > 1 or not usable:
+    if not clear or len(following) > 1 or not usable:
         raise RegistryRefusedError(
             Reason.BAD_LINK, f"the next page is unclear, elsewhere or the same: {header[:200]!r}"
         )
@@ -358,5 +360,4 @@ def _resolved(base: str, location: str) -> str:
 
 
 def _site(address: str) -> tuple[str, str]:
-    parts = urlsplit(address)
-    return parts.scheme, parts.netloc
+    return urlsplit(address)[:2]

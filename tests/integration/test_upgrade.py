@@ -91,6 +91,8 @@ def test_decision_s_lines_can_be_checked_by_hand(answer: Any, folder: Path) -> N
     assert packages["keras"]["old"].startswith("2.15.")
     assert packages["keras"]["new"].startswith("3.")
     assert packages["tensorflow-estimator"]["change"] == "removed"
+    assert {"keras", "tensorflow-estimator"} <= {row["name"] for row in answer["differences"]["requirements"]}
+    assert answer["differences"]["outputs_compared"] > 50
     removed = answer["differences"]["surface"]["removed"]
     assert {"estimator", "keras.layers.LocallyConnected1D"} <= set(removed)
     assert "keras.layers.Dense" not in removed
@@ -137,17 +139,3 @@ def test_killed_bisection_resumes_and_finds_the_release(answer: Any, folder: Pat
     assert found["answers"][: len(before["answers"])] == before["answers"]
     assert found["images"] <= found["most_images"]
     assert "continuing with" in err
-
-
-def test_minor_upgrade_is_undecided_after_three_rounds(tmp_path: Path) -> None:
-    """From 2.19 on `gelu` of doubles differs by 2.8e-9: another constant is rounded to single precision."""
-    shutil.copytree(ROOT / "images", tmp_path / "images")
-    words = ("upgrade", "2.18.1", "2.19.1", "--matrix", "tensorflow")
-    code, out, err = ended(start(tmp_path, *words, "--rounds", "3", "--format", "json"))
-    answer = json.loads(out)
-    assert (code, answer["decision"]) == (8, "UNDECIDED"), err
-    gelu = {row["operation"]: row for row in answer["differences"]["outputs"]}["gelu.float64"]
-    assert (gelu["outside"], gelu["drift"]) == (False, pytest.approx(2.8e-9, rel=0.05))
-    required = {row["name"]: (row["old"], row["new"]) for row in answer["differences"]["requirements"]}
-    assert required["numpy"] == ("<2.1.0,>=1.26.0", "<2.2.0,>=1.26.0")
-    assert answer["new"]["verdict"] == "PASSED"
