@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import suppress
@@ -30,10 +31,7 @@ class Login:
 
 
 def find(host: str, environment: Mapping[str, str]) -> Login | None:
-    """Return the login for a registry; None if there is none. Raises InputError if the file is not Docker's.
-
-    The file is ``$DOCKER_CONFIG/config.json``, ``~/.docker/config.json`` by default.
-    """
+    """Return the login for a registry; None if there is none. Raises InputError if the file is not Docker's."""
     path, config = decoding.docker_settings(environment), dict[str, Any]()
     try:
         with suppress(OSError):
@@ -44,7 +42,7 @@ def find(host: str, environment: Mapping[str, str]) -> Login | None:
         problem = Problem(str(path), 0, "", str(error))
         raise InputError((problem,), hint="fix or delete the file, then run docker login") from error
     try:
-        with decoding.damaged("the credential helper's answer is not a login"):
+        with warnings.catch_warnings(action="ignore"), decoding.damaged("the helper's answer is not a login"):
             found = auth.resolve_authconfig(logins, host) or {}
             values = {name.lower(): str(text) for name, text in found.items()}  # a helper's names are in capitals
     except (DockerException, decoding.DamagedError):  # what a helper printed may be a login: it is never shown

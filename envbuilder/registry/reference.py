@@ -62,7 +62,8 @@ def parse(text: str) -> Reference:
     found = _HOST.match(host) if "." in host or ":" in host or host == "localhost" else None
     if not slash or found is None or not 0 < int(found[1] or 1) <= _LAST_PORT:
         hint = "as in registry.example.org/team/image:tag, without https://; ports end at 65535"
-        raise UsageError(f"{text!r} names no registry", hint=hint)
+        shown = re.sub(r"\A[^/]*@(?!sha256:)", "****@", text)  # a login, as in an address
+        raise UsageError(f"{shown!r} names no registry", hint=hint)
     if not _REPOSITORY.match(repository):
         raise UsageError(f"{repository!r} is not a repository's name", hint="lower case, as in team/image")
     if ("@" in text and not DIGEST.match(digest)) or (":" in path and not _TAG.match(tag)):

@@ -56,6 +56,12 @@ def test_no_host_is_assumed_and_nothing_is_guessed(text) -> None:
         parse(text)
 
 
+def test_login_in_a_reference_is_not_repeated() -> None:
+    with pytest.raises(UsageError) as caught:
+        parse("ann:hidden@registry.example.org/team/image@sha256:12")
+    assert "hidden" not in str(caught.value)
+
+
 @given(st.text(max_size=60))
 def test_any_text_is_a_reference_or_a_usage_error(text) -> None:
     try:
@@ -146,7 +152,6 @@ def test_output_of_a_failing_helper_is_never_shown(tmp_path, helper, script: str
     assert not login.user
 
 
-@pytest.mark.filterwarnings("ignore:docker-credential")
 def test_helper_that_is_not_installed_is_an_excuse(tmp_path) -> None:
     login = find("one.example.org", config(tmp_path, {"credsStore": "absent"}))
     assert login
