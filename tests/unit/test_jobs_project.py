@@ -12,13 +12,13 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
+from check_jsonschema import main as check_jsonschema  # type: ignore[import-untyped]
 from ci_steps import SHIPPED, repository, run_steps
 from click.testing import CliRunner
 
 from envbuilder.cli import root
 from envbuilder.jobs.project import FILES
 
-CHECK_JSONSCHEMA = [sys.executable, "-m", "check_jsonschema"]
 DEVCONTAINER = Path(__file__).parents[1] / "support/schemas/devContainer.base.schema.json"
 SCHEMAS = {
     "compose.yaml": ("--builtin-schema", "vendor.compose-spec"),
@@ -102,8 +102,8 @@ def test_files_for_containers_name_the_image(here: Path) -> None:
     (row,) = json.loads(run("plan", "--format", "github"))["include"]
     image = f"registry.example.org/team/tf:{row['tag']}"
     for name, schema in SCHEMAS.items():
-        checked = subprocess.run([*CHECK_JSONSCHEMA, *schema, name], capture_output=True, text=True, check=False)
-        assert checked.returncode == 0, checked.stdout
+        checked = CliRunner().invoke(check_jsonschema, [*schema, name])
+        assert checked.exit_code == 0, checked.output
     ((service,)) = yaml.safe_load((here / "compose.yaml").read_text())["services"].values()
     assert service["image"] == image
     assert service["deploy"]["resources"]["reservations"]["devices"][0]["capabilities"] == ["gpu"]
@@ -124,8 +124,7 @@ def test_devcontainer_of_two_environments_asks_for_one(here: Path) -> None:
 
 def test_action_fits_its_schema_and_checks_the_lock_first(here: Path) -> None:
     file = Path(__file__).parents[2] / "action.yml"
-    words = [*CHECK_JSONSCHEMA, "--builtin-schema", "vendor.github-actions", str(file)]
-    assert subprocess.run(words, capture_output=True, check=False).returncode == 0
+    assert CliRunner().invoke(check_jsonschema, ["--builtin-schema", "vendor.github-actions", str(file)]).exit_code == 0
     repository(here)
     action = yaml.safe_load(file.read_text())
     (shown,) = re.findall(r"```yaml\n(jobs:.*?)```", (file.parent / "docs/how-to/ci.md").read_text(), re.DOTALL)
