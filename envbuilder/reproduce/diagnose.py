@@ -262,7 +262,7 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     common: dict[str, Any] = {"line": line, "quote": quote, "harmless": harmless, "ask": ask}
     noise = _complained_noise(case)
     if lead is None and noise is not None:
-        cause = f"The messages in question are harmless. {' '.join(harmless[:3])}"
+        cause = f"The message in question is harmless. {filled(get(noise.signature).cause, facts)}"
         quote = noise.text.removeprefix("# ")
         common |= {"line": noise.line, "quote": quote, "fix": GRAMMAR.ask["harmless"]}
         return ReportDiagnosis(cause=cause, confidence="likely", place="unknown", **common)

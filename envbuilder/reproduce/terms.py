@@ -107,6 +107,7 @@ def terms(case: Case) -> Facts:
         "grow": settings["TF_FORCE_GPU_ALLOW_GROWTH=true"] if not version or is_since("1.14", reported) else _GROWTH,
         "if_grown": "" if {row.signature for row in case.messages} & _GROWN == {"growth_in_vain"} else None,
         "capability": capability,
+        "if_gpu_1": "" if reported.distribution == "tensorflow-gpu" and not is_since("2.0", reported) else None,
         "driver": reported.driver,
         "gpu": gpu,
         "installed": reported.cuda,
@@ -126,7 +127,8 @@ def terms(case: Case) -> Facts:
     }
     for name in ("numpy", "protobuf", "keras"):
         found[name] = bounds(name, row) if row is not None else None
-    if found["keras"] is None and version and (paired := GRAMMAR.standalone_keras.get(versions.minor(version))):
+    paired = GRAMMAR.standalone_keras.get(versions.minor(version)) if version and found["keras"] is None else None
+    if paired is not None and paired != reported.packages.get("keras"):
         found["keras"] = f"keras=={paired}"
     return {name: value for name, value in found.items() if value is not None}
 
