@@ -16,7 +16,7 @@ from envbuilder.image import lockfile, removed_files, system_lock
 from envbuilder.image.names import ENVIRONMENT_LABEL
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.support import decoding
-from envbuilder.validation.image_context import CheckOutput, ImageContext, found, listed, output
+from envbuilder.validation.image_context import CheckOutput, ImageContext, escaped, found, listed, output
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.image_loader import ImagePython, InstalledFramework
 from envbuilder.validation.suite_plan import Facts
@@ -39,11 +39,6 @@ def document(files: ImageFiles) -> Environment | None:
     except decoding.DamagedError:
         return None
     return declared if _NAME.match(declared.id) else None
-
-
-def contradicts_itself(declared: Environment) -> bool:
-    """Return True if the flavour of a document differs from that in its id: then it is ignored."""
-    return ("-cpu" in declared.id) != (declared.flavor == "cpu")
 
 
 def carried_lock(files: ImageFiles, path: str = LOCK) -> str:
@@ -82,14 +77,16 @@ def claims(subject: ImageContext) -> CheckOutput:
     declared = document(subject.files)
     rows = list(_rows(subject, declared))
     findings = [
-        found("claim", name=name, claimed=_shown(claimed), actual=_shown(actual))
+        found("claim", name=name, claimed=escaped(str(claimed or "nothing")), actual=escaped(str(actual or "nothing")))
         for name, claimed, actual in rows
         if claimed != actual and (claimed or actual)
     ]
     if declared is None:
         state = "damaged" if subject.files.file(DOCUMENT) else "missing"
         findings.insert(0, found("no_document", path=DOCUMENT, state=state))
-    return output([*findings, *_flavor(subject, declared)], f"{len(rows)} claims hold")
+    if subject.facts.flavor == "cpu" and subject.python.framework.is_for_gpus:
+        findings.append(found("claims_cpu"))
+    return output(findings, f"{len(rows)} claims hold")
 
 
 def _rows(subject: ImageContext, declared: Environment | None) -> Iterator[tuple[str, object, object]]:
@@ -103,8 +100,7 @@ def _rows(subject: ImageContext, declared: Environment | None) -> Iterator[tuple
     yield f"label {FORM_LABEL}", labels.get(FORM_LABEL), form
     if declared is not None:
         yield "environment.json id", declared.id, facts.environment
-        if not contradicts_itself(declared):
-            yield "environment.json flavor", declared.flavor, facts.flavor
+        yield "environment.json flavor", declared.flavor, facts.flavor
         yield "environment.json python", declared.python, framework.python
         yield "environment.json tensorflow", declared.tensorflow, framework.version
         yield "environment.json package", declared.package, framework.package
@@ -122,13 +118,6 @@ def _rows(subject: ImageContext, declared: Environment | None) -> Iterator[tuple
             yield f"{name} in the image", held, lockfile.digest(system[name]) if name in system else None
         elif held is not None or name in needed:
             yield f"{name} in the image", held and "none that can be read", "what its environment asks for"
-
-
-def _flavor(subject: ImageContext, declared: Environment | None) -> Iterator[Finding]:
-    if declared is not None and contradicts_itself(declared):
-        yield found("claims_two_flavors", flavor=declared.flavor, id=declared.id)
-    elif subject.facts.flavor == "cpu" and subject.python.framework.is_for_gpus:
-        yield found("claims_cpu")
 
 
 def build_note(subject: ImageContext) -> Iterator[Finding]:
@@ -149,10 +138,6 @@ def without_cuda(subject: ImageContext) -> Iterator[Finding]:
 def _digest(files: ImageFiles, path: str) -> str | None:
     content = files.content(path)
     return lockfile.digest(decoding.lossy(content)) if content is not None else None
-
-
-def _shown(value: object) -> str:
-    return decoding.lossy(str(value or "nothing").encode("unicode_escape"))[:120]
 
 
 _SHARED = set(Facts.__struct_fields__) & set(Environment.__struct_fields__)

@@ -30,9 +30,6 @@ SHOWN = 4
 """Number of paths in a message before the rest is counted."""
 
 CUDNN_FOLDER = "opt/cudnn"
-UNLOCKED = {"pip", "setuptools", "wheel", "distribute"}
-"""Part of every virtual environment; a lock need not name them."""
-
 OF_CUDA = "cu(?:blas|da|dnn|fft|file|inj|pti|rand|solver|sparse|tensor)|nv[a-zA-Z]|nccl|npp"
 """Regular expression for the names of NVIDIA's libraries after ``lib``; it does not match ``libcurl``."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import fnmatch
 import posixpath
 import re
@@ -137,11 +136,7 @@ def _instructions(subject: ImageContext) -> Iterator[Finding]:
         folder = f"{subject.files.resolve(str(volume))}/"
         if any("-packages/" in path and path.startswith(folder) for path in subject.files.paths):
             yield found("volume", volume=escaped(str(volume)))
-    env = subject.image.env
-    encoding = env.get("PYTHONIOENCODING", "").partition(":")[0]
-    if encoding and not _is_encoding(encoding):
-        yield found("no_encoding")
-    for folder in re.findall(r"--xla_gpu_cuda_data_dir=(\S*)", env.get("XLA_FLAGS", "")):
+    for folder in re.findall(r"--xla_gpu_cuda_data_dir=(\S*)", subject.image.env.get("XLA_FLAGS", "")):
         if subject.files.file(f"{folder}/nvvm/libdevice/libdevice.10.bc") is None:
             yield found("no_libdevice", folder=escaped(folder))
 
@@ -151,13 +146,6 @@ def _health_check(subject: ImageContext) -> Iterator[_Setting]:
     words = check.get("Test") if isinstance(check, dict) else None
     if isinstance(words, list | tuple) and words and words[0] != "NONE":
         yield found("health_check", check=escaped(" ".join(map(str, words)))), "disturbs"
-
-
-def _is_encoding(name: str) -> bool:
-    try:
-        return bool(codecs.lookup(name))
-    except (LookupError, ValueError):
-        return False
 
 
 _KERAS_FILE = "keras.json"

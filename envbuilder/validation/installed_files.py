@@ -23,7 +23,6 @@ from envbuilder.validation.image_claims import build_note, carried_list, without
 from envbuilder.validation.image_context import (
     OF_TENSORFLOW,
     SHOWN,
-    UNLOCKED,
     CheckOutput,
     ImageContext,
     escaped,
@@ -228,13 +227,10 @@ def _owned(
 ) -> Iterator[tuple[str, int]]:
     """Yield the files that a distribution and its installer's programs account for, and the layer that installed it."""
     is_known = is_locked or is_added or not subject.is_managed
-    is_tool = one.name in UNLOCKED and subject.is_managed and not is_locked
     entry = subject.files.file(f"{one.site}/{one.folder}/METADATA")
     layer = entry.layer if entry is not None else 0
     for path in paths:
-        if not one.vouches_for(path, in_environment=is_known) or (is_added and not subject.is_added(path)):
-            continue
-        if not is_tool or PATHS["of-tools"].match(path[len(one.site) + 1 :]):
+        if one.vouches_for(path, in_environment=is_known) and (not is_added or subject.is_added(path)):
             yield path, layer
     for name in one.scripts:
         yield f"{prefix_of(one.site)}/bin/{name}", layer

@@ -20,7 +20,7 @@ from envbuilder.probes.suite.runtime_libraries import cudnn_conflict
 from envbuilder.support import decoding, dpkg_status
 from envbuilder.support.architectures import ARCHS
 from envbuilder.validation.file_records import OF_PACKAGE, distributions, python_of
-from envbuilder.validation.image_context import SHOWN, UNLOCKED, CheckOutput, ImageContext, found, output
+from envbuilder.validation.image_context import SHOWN, CheckOutput, ImageContext, found, output
 from envbuilder.validation.image_loader import LOADED, Unmet, unmet
 from envbuilder.validation.installed_files import area_output
 from envbuilder.versions import key_or_none, minor
@@ -31,7 +31,7 @@ _UNMET = {"numpy": "unmet_numpy", "protobuf": "unmet_protobuf", "keras": "unmet_
 
 def locked(subject: ImageContext) -> CheckOutput:
     wanted = {normalise(name): version for name, version in subject.facts.locked}
-    left_out = (UNLOCKED | {one.name for one in subject.added}) - wanted.keys()
+    left_out = {one.name for one in subject.added} - wanted.keys()
     packages = [(one.name, one.version) for one in subject.python.distributions() if one.name not in left_out]
     findings = _unlike(wanted, _joined(packages))
     return output([*findings, *_unlocked(subject)], f"{len(wanted)} packages as locked", packages=len(set(packages)))

@@ -276,7 +276,7 @@ class _Target:
         label = image.labels.get(ENVIRONMENT_LABEL, "")
         if self.environment is None:
             found = image_claims.document(self.files)
-            is_claimed = found is not None and found.id == label and not image_claims.contradicts_itself(found)
+            is_claimed = found is not None and found.id == label
             self.environment = found if is_claimed else None
             self.lock = image_claims.carried_lock(self.files) if label else ""
         facts = self._of_foreign(label) if self.environment is None else self._of_environment(self.environment)

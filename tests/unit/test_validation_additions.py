@@ -131,7 +131,6 @@ def test_files_that_a_record_proves_are_not_compared_again() -> None:
         (package("pandas", "3", {"numpy/core.py": b"x = 1\n"}), "files", Code.FILES_DIFFER),
         (package("pandas", "3", {"numpy.py": b"x = 1\n"}), "files", Code.FILES_DIFFER),
         ({**PANDAS, f"{SITE}/pandas/__init__.py": b"x = 2\n"}, "files", Code.FILES_DIFFER),
-        (package("pip", "99", {"zz.pth": b"import os\n"}), "files", Code.FILES_DIFFER),
         (package("numpy", "2.0.0", {}), "locked", Code.LOCK_MISMATCH),
         (
             {f"{SITE}/tf_nightly-2.21.0.dist-info/METADATA": b"Name: tf-nightly\nVersion: 2\n"},

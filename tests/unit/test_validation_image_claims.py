@@ -150,10 +150,10 @@ def test_variant_is_compared_with_the_hosts_record(
     assert {one for one in about if "form" in one} == wanted
 
 
-def test_flavor_that_differs_from_the_id_is_reported() -> None:
+def test_flavor_that_differs_from_the_image_is_reported() -> None:
     there = image_of({"opt/envbuilder/environment.json": msgspec.json.encode({**DOCUMENT, "flavor": "gpu"})})
     said = {one.subject for one in claims(context_of(there)).findings}
-    assert {"flavor", "environment.json flavor"} & said == {"flavor"}
+    assert "environment.json flavor" in said
 
 
 def test_devel_image_names_no_list_of_removed_files() -> None:

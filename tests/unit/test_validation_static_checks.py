@@ -63,7 +63,7 @@ def codes(
         ({f"{SITE}/six-1.egg-info": b"Name: six\nVersion: 1\n"}, ["six"]),
         ({f"{SITE}/numpy-2.4.6.dist-info/METADATA": b"Name: numpy\nVersion: 2.1.3\n"}, ["numpy"]),
         (package("numpy", "2.1.3", {}), ["numpy"]),
-        (package("pip", "24.0", {}), []),
+        (package("pip", "24.0", {}), ["pip"]),
         ({"usr/lib/python3/dist-packages/six-1.egg-info": b"Name: six\nVersion: 1\n"}, []),
     ],
 )

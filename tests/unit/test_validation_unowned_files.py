@@ -255,15 +255,6 @@ def test_packages_in_pythonpath_that_hide_locked_ones_are_reported() -> None:
     assert one.severity is Severity.WARNING
 
 
-@pytest.mark.parametrize("name", ["pip", "setuptools", "wheel", "distribute"])
-def test_record_of_pip_covers_only_pip(name: str) -> None:
-    for path in ("zz.pth", "sitecustomize.py", "helper.py"):
-        (one,) = library_errors(package(name, "99.0", {path: b"x=1\n"}))
-        assert f"{SITE}/{path}" in one.message
-    own = {"setuptools": "distutils-precedence.pth", "distribute": "pkg_resources/__init__.py"}
-    assert library_errors(package(name, "99.0", {own.get(name, f"{name}/__init__.py"): b"x=1\n"})) == []
-
-
 NOTE = "opt/venv/pyvenv.cfg"
 TOUCHED: Layer = {NOTE: SYSTEM[NOTE]}
 
