@@ -1,141 +1,173 @@
-"""Each kind of job, run by an installed wheel in an empty folder: it carries all that its host needs.
+"""A fleet from nothing to two proven hosts, by the commands of its page: a worker of Dask and a node of Slurm.
 
-The environment has everything that can be missing there: an own base with a company's authority, an authority, a file
-and a template of the matrix, and the variant that leaves files out.
+They have an installed wheel, empty folders, and their own keys and stores. The environment has everything that can be
+missing there: an own base with a company's authority, every field that a matrix adds, a variant without some files.
 """
 
+import io
+import json
 import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from certificates import certificate
+from dask_cluster import DaskCluster, dask_cluster
 from fleet_jobs import installed_wheel
-from registries import docker_registry
+from index_server import Site, serving
+from made_images import SITE, package
+from registries import docker_registry, own_address
+from slurm_cluster import MISSING, slurm_cluster
 
 from envbuilder.attest.keys import PRIVATE, PUBLIC, create
 from envbuilder.catalog.store import load
-from envbuilder.choice import Choice, choose
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import BuildRequest
 from envbuilder.errors import InfrastructureError
 from envbuilder.image.bases import ensure_base
-from envbuilder.image.context import ensure_lock, ensure_packages, write_context
-from envbuilder.jobs.base import inspect
-from envbuilder.jobs.fleet.job import BuildSpec, Job, ValidationSpec, packed, required
-from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference, parse
-from envbuilder.validation import suite_plan
-from envbuilder.workspace import Workspace, cache_dir
+from envbuilder.validation.image_files import read_image
+from envbuilder.workspace import cache_dir
 
-pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.full, pytest.mark.timeout(1500)]
+pytestmark = [
+    *(pytest.mark.engine, pytest.mark.network, pytest.mark.full, pytest.mark.timeout(1500)),
+    pytest.mark.skipif(bool(MISSING), reason=f"no {', '.join(MISSING)}: scripts/setup slurm installs it"),
+]
 
-TEMPLATE = '{% extends "Dockerfile.j2" %}\n{% block as_root %}\nRUN mkdir /srv/app\n{% endblock %}\n'
+TEMPLATE = '{% extends "Dockerfile.j2" %}\n{% block as_root %}\nRUN mkdir -p /srv/app/motto\n{% endblock %}\n'
 MATRIX = """\
 name: corporate
 bases: {corp: {image: "%s"}}
 axes: {tensorflow: ["2.20.0"], os: [corp], variant: [runtime]}
-files: {conf/motd: /etc/motd}
+packages: [team-tool==1.0]
+requirements: team.txt
+indexes: ["%s"]
+system_packages: [libgomp1]
+env: {GREETING: "hello, $HOME"}
+labels: {com.example.team: vision}
+user: worker
+workdir: /srv/app
+entrypoint: ["/usr/bin/env", "--"]
+files: {conf/motd: /etc/app/motd}
 certificates: [conf/extra.crt]
 template: ours.j2
 """
 
 
+def wheel(name: str, version: str) -> bytes:
+    """Make a wheel that installers take: with its RECORD."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for path, data in package(name, version, {f"{name}.py": f"VERSION = {version!r}\n".encode()}).items():
+            archive.writestr(path.removeprefix(f"{SITE}/"), data)
+    return content.getvalue()
+
+
 @pytest.fixture
-def repository(tmp_path: Path) -> Iterator[Reference]:
+def index() -> Iterator[str]:
+    address = own_address()
+    if address.startswith("127."):
+        pytest.skip("steps of a build do not reach loopback")
+    site = Site()
+    site.add("team-tool", "team_tool-1.0-py3-none-any.whl", wheel("team_tool", "1.0"))
+    with serving(site, (address, 0)):
+        yield site.url
+
+
+@pytest.fixture
+def to(tmp_path: Path) -> Iterator[Reference]:
     with docker_registry(tmp_path / "registry") as address:
         yield parse(f"{address}/team/image")
 
 
 @pytest.fixture
-def choice(tmp_path: Path, repository: Reference) -> Iterator[Choice]:
-    """Lock the environment in a folder of its own; its base is in the registry only."""
-    engine, catalog, workspace = connect(), load(), Workspace(tmp_path / "project")
-    debian = catalog.system("debian-bookworm")
+def cluster(tmp_path: Path) -> Iterator[DaskCluster]:
+    with dask_cluster(tmp_path / "dask") as running:
+        yield running
+
+
+@pytest.fixture
+def base(tmp_path: Path, to: Reference) -> Iterator[str]:
+    """Push a company's base; yield its tag."""
+    engine, debian = connect(), load().system("debian-bookworm")
     assert debian is not None
-    base = ensure_base(engine, debian, cache_dir() / "bases", lambda *_: None)
-    company, extra = (certificate(tmp_path / name).read_bytes() for name in ("company", "extra"))
+    origin = ensure_base(engine, debian, cache_dir() / "bases", lambda *_: None).reference
     place = "/usr/local/share/ca-certificates/company.crt"
-    text = f"FROM {base.reference}\nCOPY company.crt {place}\nRUN update-ca-certificates\n"
-    tag = f"{repository.name.partition('/')[0]}/team/corp:1"
-    context = {"Dockerfile": text.encode(), "company.crt": company}
+    text = f"FROM {origin}\nCOPY company.crt {place}\nRUN update-ca-certificates\n"
+    context = {"Dockerfile": text.encode(), "company.crt": certificate(tmp_path / "company").read_bytes()}
+    tag = f"{to.name.partition('/')[0]}/team/corp:1"
     engine.build(BuildRequest(context=context, dockerfile="Dockerfile", tag=tag), lambda _: None)
     engine.push(tag)
-    facts = inspect(engine, tag, workspace, catalog, lambda _: None)
-    for name, content in (("conf/motd", b"hello\n"), ("conf/extra.crt", extra), ("ours.j2", TEMPLATE.encode())):
-        (workspace.root / name).parent.mkdir(exist_ok=True)
-        (workspace.root / name).write_bytes(content)
-    (workspace.root / "matrix.yaml").write_text(MATRIX % facts.image)
-    found = choose(str(workspace.root / "matrix.yaml"), (), workspace, catalog)
-    (environment,) = found.environments
-    lock = ensure_lock(environment, found.catalog, workspace)
-    ensure_packages(environment, lock, found.catalog, workspace)
-    write_context(environment, lock, workspace)
-    for name in (tag, facts.image):
+    yield tag
+    with suppress(InfrastructureError):
+        engine.remove(tag)
+
+
+def test_two_hosts_reach_passed_with_an_own_base_and_every_field(
+    tmp_path: Path, to: Reference, base: str, index: str, cluster: DaskCluster
+) -> None:
+    project, engine, program = tmp_path / "project", connect(), tmp_path / "bin" / "envbuilder"
+    program.parent.mkdir()
+    wheel_folder = installed_wheel(tmp_path / "wheel")
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={wheel_folder} exec {sys.executable} -m envbuilder "$@"\n')
+    program.chmod(0o755)
+
+    def command(*words: str) -> str:
+        variables = {**os.environ, **cluster.variables}
+        ended = subprocess.run(
+            (program, *words), cwd=project, env=variables, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout
+
+    def user(name: str) -> dict[str, str]:
+        create(tmp_path / name)
+        own = {"HOME": str(tmp_path / name), "TF_ENVBUILDER_WORK": str(tmp_path / name / "work")}
+        path = f"{program.parent}:{os.environ['PATH']}"
+        return {**own, "TF_ENVBUILDER_SIGNING_KEY": str(tmp_path / name / PRIVATE), "PATH": path, "XDG_CACHE_HOME": ""}
+
+    def trusting(name: str) -> tuple[str, ...]:
+        where = ("--fleet", "fleet.yaml", "--from", to.name, "--format", "json")
+        return ("team.yaml", *where, "--key", str(tmp_path / name / PUBLIC))
+
+    (project / "conf").mkdir(parents=True)
+    found = json.loads(command("catalog", "inspect", base, "--format", "json"))
+    contents = {
+        "team.yaml": MATRIX % (found["image"], index),
+        "team.txt": "humanize==4.12.3\n",
+        "fleet.yaml": "- {name: any, count: 2}\n",
+        "conf/motd": "hello\n",
+        "conf/extra.crt": certificate(tmp_path / "extra").read_text(),
+        "ours.j2": TEMPLATE,
+    }
+    for name, content in contents.items():
+        (project / name).write_text(content)
+    cluster.start("anna", str(program), "fleet", "worker", cluster.address, variables=user("anna"))
+    command("lock", "team.yaml")
+    run = ("fleet", "run", *trusting("anna"), "--dask", cluster.address, "--build")
+    (built,) = json.loads(command(*run))["rows"]
+    assert (built["state"], built["level"]) == ("passed", "cpu")
+    assert not list((cluster.folder / "anna").glob("made/*")), "the folder of the build is removed"
+    with slurm_cluster(tmp_path / "slurm", {"ben": "cpu"}) as slurm:
+        variables = {**os.environ, **slurm.environment, **user("ben")}
+        command("fleet", "export", "slurm", *trusting("ben"), "-o", "jobs")
+        words = ("sbatch", "--wait", "any-host.sbatch")
+        done = subprocess.run(words, cwd=project / "jobs", env=variables, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, [path.read_text() for path in (project / "jobs").glob("*.log")]
+    (again,) = json.loads(command("fleet", "status", *trusting("ben")))["rows"]
+    assert (again["state"], again["digest"]) == ("passed", built["digest"])
+    reference = str(to.at(built["digest"]))
+    image = engine.image(reference)
+    assert image is not None
+    files = read_image(engine, image)
+    own = {"etc/app/motd", "srv/app/motto", "usr/local/share/ca-certificates/conf-extra.crt"}
+    assert own | {f"{SITE}/team_tool.py", f"{SITE}/humanize/__init__.py"} <= files.paths.keys()
+    assert (image.env["GREETING"], image.labels["com.example.team"]) == ("hello, $HOME", "vision")
+    assert (image.user, image.workdir) == ("worker", "/srv/app")
+    for name in (reference, f"envbuilder/tensorflow:{built['environment']}"):
         with suppress(InfrastructureError):
             engine.remove(name)
-    yield found
-    with suppress(InfrastructureError):
-        engine.remove(f"envbuilder/tensorflow:{environment.image_tag}")
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return installed_wheel(tmp_path_factory.mktemp("wheel"))
-
-
-def run(job: Job, folder: Path, installed: Path, key: Path) -> tuple[int, str]:
-    folder.mkdir()
-    ended = subprocess.run(
-        (sys.executable, "-m", "envbuilder", "fleet", "prove", "-", "--format", "json", "--sign", str(key)),
-        cwd=folder,
-        input=job.data,
-        env={**os.environ, "PYTHONPATH": str(installed), "HOME": os.environ.get("HOME", str(folder))},
-        capture_output=True,
-        check=False,
-    )
-    return ended.returncode, ended.stdout.decode() + ended.stderr.decode()
-
-
-def test_empty_folder_builds_publishes_and_validates_by_the_jobs_only(
-    tmp_path: Path, repository: Reference, choice: Choice, installed: Path
-) -> None:
-    (environment,) = choice.environments
-    project = Workspace(tmp_path / "project")
-    keys = [tmp_path / name for name in ("builder", "validator")]
-    for folder in keys:
-        create(folder)
-    build = BuildSpec(
-        repository=repository.name,
-        environment=environment.id,
-        arch="x86_64",
-        suite=suite_plan.digest(),
-        max_age_s=3600.0,
-        trusted=((keys[0] / PUBLIC).read_text(),),
-        matrix=choice.matrix,
-        record=packed(environment, project),
-        gpus="none",
-    )
-    code, said = run(Job(build), tmp_path / "first", installed, keys[0] / PRIVATE)
-    assert code == 0, said
-    assert not list((tmp_path / "first").glob("made/*")), "the folder of the build is removed"
-    published = Repository(repository, {}).manifest(environment.image_tag)
-    assert published is not None
-    digest = published.digest
-    validation = ValidationSpec(
-        repository=repository.name,
-        digest=digest,
-        environment=environment.id,
-        level="cpu",
-        arch="x86_64",
-        suite=suite_plan.digest(),
-        max_age_s=3600.0,
-        trusted=((keys[1] / PUBLIC).read_text(),),
-        record=required(environment, project),
-        gpus="none",
-    )
-    code, said = run(Job(validation), tmp_path / "second", installed, keys[1] / PRIVATE)
-    assert (code, '"did": "attached"' in said, '"verdict": "PASSED"' in said) == (0, True, True), said
