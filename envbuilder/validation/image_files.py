@@ -19,7 +19,8 @@ from envbuilder.errors import InfrastructureError
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.support import decoding, dpkg_status
 from envbuilder.validation.layer_scan import MEMORY, OF_ENTRY, PATHS, Budget, FileRow, LayerRecord, scan
-from envbuilder.workspace import cache_dir, content_key, packaged
+from envbuilder.validation.suite_plan import code_only
+from envbuilder.workspace import cache_dir, packaged
 
 _SCANNER = (
     "validation/layer_scan.py",
@@ -354,7 +355,11 @@ def read_layers(
 
 @cache
 def _scanner() -> str:
-    return content_key({name: packaged(name) for name in _SCANNER})
+    hashed = hashlib.sha256()
+    for name in _SCANNER:
+        content = packaged(name)
+        hashed.update(code_only(content) if name.endswith(".py") else content)
+    return hashed.hexdigest()
 
 
 def _unpacked(kept: bytes) -> LayerRecord | None:

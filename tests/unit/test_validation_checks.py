@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from suite_messages import START
 from suite_messages import lines as message_lines
@@ -16,10 +17,9 @@ from suite_messages import lines as message_lines
 from envbuilder.finding import Code
 from envbuilder.validation import suite_plan
 from envbuilder.validation.checks import CHECKS, GROUPS, HOST_GROUPS, Check
-from envbuilder.validation.suite_plan import Facts, for_python36, probe_files
+from envbuilder.validation.suite_plan import Facts, code_only, digest_of, for_python36, probe_files
 from envbuilder.validation.suite_session import Progress, Session, Unfinished
 from envbuilder.verdict import LEVELS, HostRef
-from envbuilder.workspace import packaged
 
 ROOT = Path(__file__).parents[2]
 SUITE = ROOT / "envbuilder" / "probes" / "suite"
@@ -83,11 +83,66 @@ def test_plan_contains_every_check_once_after_its_needs() -> None:
     assert all(order[need] < order[check["name"]] for check in main for need in check["needs"])
 
 
-@pytest.mark.parametrize("name", ["suite/cpu_checks.py", "validation/judge.py", "validation/checks.yaml"])
-def test_digest_covers_the_files_of_the_suite(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = suite_plan.digest()
-    monkeypatch.setattr(suite_plan, "packaged", lambda path: packaged(path) + b"#" * str(path).endswith(name))
-    assert suite_plan.digest.__wrapped__() != before
+def test_digest_changes_with_code_and_table_and_not_with_prose() -> None:
+    files = {**SOURCES, **suite_plan.outside_files()}
+    assert suite_plan.digest() == digest_of(CHECKS, files)
+    assert {"host/judge.py", "host/suite_plan.py"} <= files.keys()
+
+    def with_line(name: str, line: bytes) -> str:
+        return digest_of(CHECKS, {**files, name: files[name] + line})
+
+    limit = msgspec.structs.replace(CHECKS[0], limit_s=1.5)
+    sentence = msgspec.structs.replace(CHECKS[0], proves="reworded")
+    changed = {
+        digest_of((limit, *CHECKS[1:]), files),
+        with_line("cpu_checks.py", b"\nX = 1\n"),
+        with_line("host/judge.py", b"\nX = 1\n"),
+        suite_plan.digest(),
+    }
+    assert len(changed) == 4
+    assert digest_of((sentence, *CHECKS[1:]), files) == suite_plan.digest()
+    assert with_line("cpu_checks.py", b"\n# a comment\n") == suite_plan.digest()
+    texts = "host/check_findings.yaml"
+    reworded, other = (files[texts].replace(b"is damaged", word) for word in (b"is broken", b""))
+    recoded = files[texts].replace(b"code: IMAGE_CLAIM", b"code: FILES_DIFFER", 1)
+    digests = [digest_of(CHECKS, {**files, texts: text}) for text in (reworded, other, recoded)]
+    assert [one == suite_plan.digest() for one in digests] == [True, True, False]
+
+
+def test_code_only_drops_prose_and_keeps_strings() -> None:
+    source = b'''"""Module."""
+X = """kept
+
+# kept
+"""  # dropped
+
+
+def f(a):  # dropped
+    """Dropped."""
+    return f"{a}  # kept"
+'''
+    assert (
+        code_only(source)
+        == b'''X = """kept
+
+# kept
+"""
+def f(a):
+    return f"{a}  # kept"'''
+    )
+
+
+@pytest.mark.parametrize("path", [*SUITE.glob("*.py"), *HOST.glob("*.py")], ids=lambda path: path.name)
+def test_code_only_drops_no_string_of_an_expression(path: Path) -> None:
+    """It takes a string in three quotes that begins and ends its lines for a docstring."""
+    tree = ast.parse(path.read_text())
+    lines = path.read_text().splitlines()
+    bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            begins = lines[node.lineno - 1].lstrip().removeprefix("r").startswith('"""')
+            ends = lines[(node.end_lineno or 0) - 1].endswith('"""')
+            assert (begins and ends) is (id(node) in bare), f"line {node.lineno}"
 
 
 def test_container_gets_every_file_of_the_suite_for_old_pythons() -> None:
