@@ -126,11 +126,7 @@ _HINT = 'begin it with {% extends "Dockerfile.j2" %}, and fill its blocks: docs/
 
 
 def check_template(name: str, templates: Mapping[str, str]) -> None:
-    """Check the template of a matrix without rendering it. Raises InputError with the lines of all problems.
-
-    A block that the parent lacks, and text outside of the blocks, would be left out without a word. A template can use
-    the names that its parent uses.
-    """
+    """Check the template of a matrix without rendering it. Raises InputError with the lines of all problems."""
     import jinja2  # noqa: PLC0415 - see above
     from jinja2 import meta, nodes  # noqa: PLC0415
 
@@ -146,8 +142,8 @@ def check_template(name: str, templates: Mapping[str, str]) -> None:
         tree = engine.parse(templates[name])
         engine.compile(tree)  # knows filters and tests
     except jinja2.TemplateSyntaxError as error:
-        problem(error.lineno, "", terminal_text.text(error.message or ""))
-        raise InputError(tuple(problems), hint=_HINT) from error
+        found = Problem(name, error.lineno, "", terminal_text.text(error.message or ""))
+        raise InputError((found,), hint=_HINT) from error
     main = engine.parse(templates[_MAIN])
     names, blocks = {one.name for one in main.find_all(nodes.Name)}, {one.name for one in main.find_all(nodes.Block)}
     if not any(isinstance(one.template, nodes.Const) for one in tree.find_all(nodes.Extends)):
@@ -161,10 +157,9 @@ def check_template(name: str, templates: Mapping[str, str]) -> None:
             problem(one.lineno, one.name, "the parent has no such block: it would be left out", blocks)
     loose = [part for one in tree.body if isinstance(one, nodes.Output) for part in one.nodes]
     for part in tree.find_all(nodes.TemplateData):
-        if found := re.search(r"\S.*" if part in loose else r"^[ \t]*FROM\s.*", part.data, re.MULTILINE):
-            line = part.lineno + part.data[: found.start()].count("\n")
+        if text := re.search(r"\S.*" if part in loose else r"^[ \t]*FROM\s.*", part.data, re.MULTILINE):
             why = "is outside of the blocks: it would be left out" if part in loose else "begins another image"
-            problem(line, "", f"{found[0].strip()[:60]!r} {why}")
+            problem(part.lineno + part.data[: text.start()].count("\n"), "", f"{text[0].strip()[:60]!r} {why}")
     for use in tree.find_all(nodes.Getattr):
         kind = _FIELDS.get(use.node.name) if isinstance(use.node, nodes.Name) else None
         if kind and not hasattr(kind, use.attr):
