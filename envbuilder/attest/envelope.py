@@ -115,9 +115,9 @@ class KeyOpener:
     def open(self, content: bytes, media_type: str = ENVELOPE) -> Opened | Unread:
         """Open a sealed document, or say why its signer is not trusted. Raises PublishError for any other content."""
         if media_type == BUNDLE:
-            bundle: _Bundle = parsed(content, _Bundle, "a Sigstore bundle")
+            bundle: _Bundle = parsed(content, _Bundle, "one Sigstore bundle", ())
             content = bytes(bundle.dsse_envelope)
-        envelope: Envelope = parsed(content, Envelope, "a DSSE envelope")
+        envelope: Envelope = parsed(content, Envelope, "one DSSE envelope", ())
         payload = decoded(envelope.payload)
         if signed_by := _signers(envelope, payload, self.trusted):
             return Opened(payload_type=envelope.payload_type, payload=payload, signed_by=signed_by)

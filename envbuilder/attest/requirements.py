@@ -20,7 +20,7 @@ from envbuilder.versions import DOTTED, is_prefix
 CLOCK_SKEW = timedelta(minutes=5)
 """How far a verdict's end may be in the future: the clocks of two hosts differ by that much."""
 
-_DRIVER = re.compile(DOTTED)
+DRIVER = re.compile(DOTTED)
 _VERSION = re.compile(rf"{DOTTED}(?:(?:a|b|rc|-rc|\.dev|\.post)[0-9]{{1,9}})?")
 _ENVIRONMENT = re.compile(r"(tf[0-9][0-9A-Za-z.]*-py[0-9]+-[A-Za-z0-9_.-]+?)(?:-([0-9a-f]{12}))?")
 _CUDA = re.compile(rf"cu{DOTTED}")
@@ -68,9 +68,7 @@ class GpuRequirement:
         return self.model == (self.model_of(gpu.name) or gpu.name) and all(_states(gpu, word) for word in self.words)
 
     def may_be(self, gpu: GpuSeen) -> bool:
-        """Return True for the model, and for a name without a number: old drivers say ``NVIDIA Graphics Device``."""
-        model = self.model_of(gpu.name)
-        return self.model == (model or gpu.name) or (model is None and not re.search("[0-9]", gpu.name))
+        return self.model == (self.model_of(gpu.name) or gpu.name)
 
 
 class EnvironmentRequirement(msgspec.Struct, frozen=True):
@@ -113,7 +111,7 @@ class Requirement:
 
 
 def read_driver(text: str) -> str:
-    return fitting(_DRIVER, text, "a driver", "a branch (535) or a release (535.104.05)")[0]
+    return fitting(DRIVER, text, "a driver", "a branch (535) or a release (535.104.05)")[0]
 
 
 def read_version(text: str) -> str:

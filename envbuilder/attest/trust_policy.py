@@ -5,6 +5,7 @@ Denies by default; every refusal has a reason.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -14,6 +15,7 @@ import msgspec
 from envbuilder.attest.envelope import SignedBy
 from envbuilder.attest.requirements import (
     CLOCK_SKEW,
+    DRIVER,
     HostClass,
     Refusal,
     Refusals,
@@ -205,15 +207,16 @@ def concerns(verdict: Verdict, wanted: Requirement) -> bool:
     """Return True if a FAILED is about the requirement.
 
     A failure below the gpu level applies to every host, and so does a check that passed with an error: it contradicts
-    itself. A failure on a GPU applies to that host class: its GPU model and its driver's branch. A requirement without
-    a host class means all of them.
+    itself. A failure on a GPU applies to that host class: its GPU model and its driver's branch; to every host if one
+    is unclear (old drivers say ``NVIDIA Graphics Device``). A requirement without a host class means all of them.
     """
-    failed, host = _failed(verdict), verdict.host
+    failed, host, gpu = _failed(verdict), verdict.host, wanted.gpu
     everywhere = [check for check in failed if check.level not in _ON_GPU or check.outcome == "passed"]
-    if not failed or everywhere or not host.gpus or host.driver is None:
+    nameless = [one for one in host.gpus if not re.search("[0-9]", one.name) and not (gpu and gpu.model_of(one.name))]
+    if not failed or everywhere or nameless or not host.gpus or not DRIVER.fullmatch(host.driver or ""):
         return True
-    other_gpu = wanted.gpu is not None and not any(map(wanted.gpu.may_be, host.gpus))
-    other_driver = wanted.driver is not None and driver_branch(wanted.driver) != driver_branch(host.driver)
+    other_gpu = gpu is not None and not any(map(gpu.may_be, host.gpus))
+    other_driver = wanted.driver is not None and driver_branch(wanted.driver) != driver_branch(host.driver or "")
     return not (other_gpu or other_driver)
 
 

@@ -9,9 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from docker import auth
-from docker.errors import DockerException
-
 from envbuilder.errors import InputError, Problem
 from envbuilder.support import decoding
 
@@ -32,6 +29,8 @@ class Login:
 
 def find(host: str, environment: Mapping[str, str]) -> Login | None:
     """Return the login for a registry; None if there is none. Raises InputError if the file is not Docker's."""
+    from docker import auth, errors  # noqa: PLC0415 - most requests need no login, and its import takes a third of a second
+
     path, config = decoding.docker_settings(environment), dict[str, Any]()
     try:
         with suppress(OSError):
@@ -45,7 +44,7 @@ def find(host: str, environment: Mapping[str, str]) -> Login | None:
         with warnings.catch_warnings(action="ignore"), decoding.damaged("the helper's answer is not a login"):
             found = auth.resolve_authconfig(logins, host) or {}
             values = {name.lower(): str(text) for name, text in found.items()}  # a helper's names are in capitals
-    except (DockerException, decoding.DamagedError):  # what a helper printed may be a login: it is never shown
+    except (errors.DockerException, decoding.DamagedError):  # what a helper printed may be a login: it is never shown
         return Login(excuse=f"the credential helper that {path} names is not installed, failed, or gave no login")
     login = Login(values.get("username", ""), values.get("password", ""), values.get("identitytoken", ""))
     return login if login.user or login.identity_token else None
