@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import textwrap
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -155,12 +156,12 @@ class _Runner:
         return environment.id, built
 
     def place(self, environment: Environment, error: EnvbuilderError | None = None) -> tuple[str, int]:
-        """Return the file and line to which an error belongs: the user's, or the environment's Dockerfile."""
+        """Return the file and line of an error: the user's, or the environment's Dockerfile; '' without one."""
         for problem in error.problems if isinstance(error, InputError) else ():
             return problem.path, problem.line
         path = self.workspace.context(environment.id) / "Dockerfile"
-        step = error.step if isinstance(error, BuildFailedError) else ""
-        return str(path), step_line(step, decoding.lossy(read_stored(path) or b""))
+        step, data = error.step if isinstance(error, BuildFailedError) else "", read_stored(path)
+        return (str(path), step_line(step, decoding.lossy(data))) if data is not None else ("", 0)
 
     def validate(self, environment: Environment, built: Built | EnvbuilderError) -> RunRow:
         row = self.row(environment, built)
@@ -207,6 +208,10 @@ class _Runner:
         )
 
 
+_ERROR = 60
+"""Characters of an error in the table: it was printed above when it happened."""
+
+
 def run_text(document: RunDocument) -> str:
     """Write a row for each image, then the place of the verdicts and the next command."""
     columns = ("verdict", "level", "size", "work", "image", "error")
@@ -217,7 +222,7 @@ def run_text(document: RunDocument) -> str:
             f"{row.size / 1e9:.2f} GB" if row.size else "-",
             ", ".join(dict.fromkeys(word for word in (row.built, row.validated) if word != "not reached")) or "-",
             row.image or row.environment,
-            row.error.splitlines()[0] if row.error else "",
+            textwrap.shorten(row.error.removeprefix(f"{row.environment} "), _ERROR, placeholder=" …"),
         )
         for row in document.rows
     ]

@@ -272,10 +272,11 @@ class Console:
             ids = self._live.console.width - _RESULT - len(numbers) if self._live is not None else len(name)
             text = f"{result:<{_RESULT}}{_cut(name, ids):<{ids}}{numbers}"
             self.emit("finished", name, text, result=result, size=size, seconds=round(seconds, 1), text=error)
+            about = error if error.startswith(name) else f"{name}: {error or result}"
             if error and self.mode != "json":
-                self._show(f"{name}: {error}")
+                self._show(about)
         if result in {"FAILED", "ERROR"}:
-            annotate(f"{name}: {error or result}", *place)
+            annotate(about, *place)
 
     def emit(self, event: str, task: str, plain: str, **fields: object) -> None:
         """Print an event in the form of the mode: a line, a line that will be folded, or a JSON document."""

@@ -1,5 +1,6 @@
 """The main job over an engine: one row an environment, whatever became of the others."""
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from envbuilder.errors import InfrastructureError
 from envbuilder.finding import Code
 from envbuilder.image import debian
 from envbuilder.image.names import BASE_KEY_LABEL
-from envbuilder.jobs.run import RunOptions, RunRow, next_command, run, run_text
+from envbuilder.jobs.run import RunDocument, RunOptions, RunRow, next_command, run, run_text
 from envbuilder.support.console import Console
 from envbuilder.workspace import Workspace
 
@@ -94,3 +95,9 @@ def test_next_command_after_a_failure_explains_it() -> None:
     assert next_command(rows, environments) == "envbuilder explain GPU_NOT_VISIBLE"
     assert next_command(rows[:1], environments[:1]).startswith("docker run")
     assert next_command((RunRow(environment="a", error="x"),), environments[:1]) == ""
+
+
+def test_long_error_is_cut_in_the_table() -> None:
+    row = RunRow(environment="a", error=f"a cannot be locked: {'because ' * 40}")
+    *_, line = run_text(RunDocument(matrix="m", rows=(row,))).splitlines()
+    assert re.fullmatch(r"ERROR .* cannot be locked: because .{,60}…", line)
