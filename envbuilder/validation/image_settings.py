@@ -186,6 +186,9 @@ _LIST_IN_QUOTES = re.compile(r"\['[^']*'\s*[,\]]")
 """The result of ``CMD ['python', 'app.py']``: one text for a shell, whose first word is not a program."""
 
 
+_RUNS_SCRIPT = re.compile(r"(?:^|/)(?:python[\d.]*|(?:ba|da)?sh)\Z")
+
+
 def can_start(subject: ImageContext) -> Iterator[Finding]:
     image, count = subject.image, len(subject.files.paths)
     words = image.entrypoint or image.command
@@ -194,6 +197,10 @@ def can_start(subject: ImageContext) -> Iterator[Finding]:
         yield found("no_such_program", kind=kind, word=escaped(words[0]))
     if words and _LIST_IN_QUOTES.match(words[-1]) and words[0].endswith("sh"):
         yield found("list_in_quotes", kind=kind)
+    program, script = (*image.entrypoint, *image.command, "-", "-")[:2]
+    path = posixpath.join("/", image.workdir, script)
+    if _RUNS_SCRIPT.search(program) and script[:1] != "-" and subject.files.file(path) is None:
+        yield found("no_such_script", kind=kind, word=escaped(script))
     name, accounts = image.user.partition(":")[0], [row[0] for row in subject.accounts]
     if name and not name.isdecimal() and name not in accounts and (accounts or count > _COMPLETE):
         yield found("no_such_user", name=escaped(name))

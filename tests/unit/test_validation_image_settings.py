@@ -117,6 +117,16 @@ def test_missing_entry_point_command_or_user_is_an_error(image: dict[str, Any], 
     assert (one.code, one.severity, one.subject) == (Code.IMAGE_CONFIGURATION, Severity.ERROR, subject)
 
 
+@pytest.mark.parametrize(
+    ("words", "is_absent"), [(("train.py",), True), (("/app/a.py",), False), (("-m", "train"), False), ((), False)]
+)
+def test_script_of_the_command_that_is_not_in_the_image_is_a_warning(
+    words: tuple[str, ...], *, is_absent: bool
+) -> None:
+    found = configured({**ROOT, "app/a.py": b"1"}, entrypoint=("python",), command=words, workdir="/app")
+    assert [one.subject for one in found if "mounted" in one.message] == ["entry point"] * is_absent
+
+
 VALID = [
     ("PYTHONUTF8", "1"),
     ("PYTHONIOENCODING", "utf-8:strict"),
