@@ -241,16 +241,16 @@ def contradiction(verdict: Verdict) -> str:
         errors = {one for one in verdict.findings if one.severity is Severity.ERROR} - skipped
         bad = [check.name for check in verdict.checks if check.outcome != "skipped" and not is_passed(check)]
         if bad or errors:
-            return f"says PASSED, but its own results give errors: {', '.join(bad) or 'in no check'}"
+            return f"it says PASSED, but its own results give errors: {', '.join(bad) or 'in no check'}"
         if verdict.level in LEVELS[3:] and (flavor == "cpu" or verdict.host.driver is None):
             lacking = "GPU image" if flavor == "cpu" else "driver"
-            return f"says level {verdict.level}, but its own results give no {lacking}"
+            return f"it says level {verdict.level}, but its own results give no {lacking}"
     requires = required_levels(flavor, gpus=2 if "multi-gpu" in verdict.requires else 1)
     word = word_of(verdict.checks, requires, simulated=verdict.simulated)
     level = level_of(verdict.checks, simulated=verdict.simulated)
     if (word, level) == (verdict.verdict, verdict.level):
         return ""
-    return f"says {verdict.verdict} at level {verdict.level}, but its own results give {word} at level {level}"
+    return f"it says {verdict.verdict} at level {verdict.level}, but its own results give {word} at level {level}"
 
 
 def span(began: float) -> tuple[str, str]:

@@ -31,6 +31,7 @@ from urllib3.exceptions import HTTPError
 from envbuilder.engine.port import OnBytes
 from envbuilder.errors import InfrastructureError
 from envbuilder.support import decoding
+from envbuilder.support.docker_config import docker_settings
 
 NO_ENGINE = "install Docker 20.10 or newer, start it, or set DOCKER_HOST to a running engine"
 _FREE_THE_DISK = "envbuilder clean --cache 5 removes build cache; docker system df shows what uses the rest"
@@ -245,7 +246,7 @@ def _arguments(environment: Mapping[str, str]) -> dict[str, Any]:
 
     A configuration or a context that cannot be read is an error; the SDK would use the default engine instead.
     """
-    config, current = decoding.docker_settings(environment), None
+    config, current = docker_settings(environment), None
     try:
         current = decoding.from_json(decoding.small_file(config), _Config).current_context
     except decoding.DamagedError as error:

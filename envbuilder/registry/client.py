@@ -21,10 +21,10 @@ from requests.utils import get_environ_proxies, parse_dict_header
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from envbuilder.errors import InfrastructureError, Reason
-from envbuilder.registry import credentials
 from envbuilder.registry.errors import MalformedError, RegistryFailedError, RegistryRefusedError, parsed
 from envbuilder.registry.manifests import MAX_DOCUMENT, MEDIA_TYPES, Descriptor, Manifest, blob_digests, digest_of
 from envbuilder.registry.reference import Reference, is_loopback
+from envbuilder.support.docker_config import Login, find_login
 from envbuilder.support.threads import WORKERS
 
 CONNECT_S, SILENCE_S = 10.0, 60.0
@@ -267,14 +267,14 @@ class Repository:
 
     def _authorized(self, challenge: str, scope: str) -> str:
         """Log in as a challenge asks for and return the header of further requests; '' if that is impossible."""
-        login, kind = credentials.find(self.reference.host, self._environment), challenge.partition(" ")[0].lower()
+        login, kind = find_login(self.reference.host, self._environment), challenge.partition(" ")[0].lower()
         if login and login.excuse:  # the image may be public: the helper's failure matters only after a refusal
             self._excuse, login = login.excuse, None
         if kind == "bearer":
             return f"Bearer {self._token(parse_dict_header(challenge[7:]), login, scope)}"  # type: ignore[no-untyped-call]
         return login.basic if kind == "basic" and login and login.user else ""
 
-    def _token(self, challenge: Mapping[str, str], login: credentials.Login | None, scope: str) -> str:
+    def _token(self, challenge: Mapping[str, str], login: Login | None, scope: str) -> str:
         realm = challenge.get("realm") or ""
         local = self.reference.loopback and realm.startswith("http://") and is_loopback(realm)
         if not realm.startswith("https://") and not local:

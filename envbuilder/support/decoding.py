@@ -10,7 +10,7 @@ import stat
 import struct
 import threading
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -144,12 +144,6 @@ def small_file(path: Path, *, piped: bool = False) -> bytes:
     if len(data) > _MOST_OF_A_FILE:
         raise DamagedError(f"larger than {_MOST_OF_A_FILE >> 20} MB")
     return data
-
-
-def docker_settings(environment: Mapping[str, str]) -> Path:
-    """Return the place of Docker's ``config.json``: in ``$DOCKER_CONFIG``, or in ``~/.docker``."""
-    folder = environment.get("DOCKER_CONFIG") or Path(environment.get("HOME") or Path.home()) / ".docker"
-    return Path(folder) / "config.json"
 
 
 class ByteStream(io.RawIOBase):

@@ -39,7 +39,7 @@ from envbuilder.publish import journal
 from envbuilder.pypi import answer_cache, client, index_config, pages
 from envbuilder.pypi.pages import DistFile
 from envbuilder.refresh import artefact, ptx_text, section_table
-from envbuilder.registry import credentials, reference, referrers
+from envbuilder.registry import reference, referrers
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import Manifest, ambiguity, config_digest
 from envbuilder.report import report_data
@@ -48,6 +48,7 @@ from envbuilder.reproduce import render
 from envbuilder.reproduce.analysis import analyse
 from envbuilder.reproduce.report import captured
 from envbuilder.support import decoding, terminal_text
+from envbuilder.support.docker_config import find_login
 from envbuilder.support.yaml_reader import parse_yaml
 from envbuilder.upgrade import compare, document, observe, policy, user_tests
 from envbuilder.validation import file_records, image_claims, image_files, layer_scan, secret_scan, validate_request
@@ -112,7 +113,7 @@ def configuration(data: bytes) -> None:
             index_config.for_uv(found, {})
     file("config.json", data)
     docker = {"DOCKER_CONFIG": str(folder())}
-    each(lambda: credentials.find("registry.example.org", docker), lambda: connection._arguments(docker))
+    each(lambda: find_login("registry.example.org", docker), lambda: connection._arguments(docker))
 
 
 def apt_settings(data: bytes) -> None:

@@ -19,10 +19,11 @@ from urllib3.connection import HTTPConnection
 from envbuilder.errors import EnvbuilderError, InputError, Reason, UsageError
 from envbuilder.registry import client
 from envbuilder.registry.client import Repository, Response
-from envbuilder.registry.credentials import Login, find
 from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.manifests import OCI_MANIFEST, digest_of
 from envbuilder.registry.reference import parse
+from envbuilder.support.docker_config import Login
+from envbuilder.support.docker_config import find_login as find
 
 HEX = "a" * 64
 
@@ -98,10 +99,19 @@ def test_logins_are_found_by_host(tmp_path) -> None:
     encoded = base64.b64encode(b"ann:a:b").decode()
     environment = config(
         tmp_path,
-        {"auths": {"https://one.example.org/v2/": {"auth": encoded}, "two.example.org": {"identitytoken": "t"}}},
+        {
+            "auths": {
+                "https://one.example.org/v2/": {"auth": encoded},
+                "two.example.org": {"identitytoken": "t"},
+                "three.example.org": {"username": "ann", "password": "plain"},
+                "broken.example.org": {"auth": "%%%"},
+            }
+        },
     )
     assert find("one.example.org", environment) == Login("ann", "a:b")
     assert find("two.example.org", environment) == Login(identity_token="t")
+    assert find("three.example.org", environment) == Login("ann", "plain")
+    assert find("broken.example.org", environment) is None
     assert find("example.org", environment) is None
     assert find("one.example.org", {"DOCKER_CONFIG": str(tmp_path / "none")}) is None
 
@@ -147,7 +157,7 @@ def test_output_of_a_failing_helper_is_never_shown(tmp_path, helper, script: str
     helper(script)
     login = find("one.example.org", config(tmp_path, {"credsStore": "test"}))
     assert login
-    assert "credential helper" in login.excuse
+    assert "docker-credential-test" in login.excuse
     assert "hidden" not in repr(login)
     assert not login.user
 

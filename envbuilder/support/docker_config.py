@@ -1,0 +1,108 @@
+"""Docker's ``config.json``: its place, and the logins in it and in its credential helpers."""
+
+from __future__ import annotations
+
+import shutil
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from envbuilder.errors import InputError, Problem
+from envbuilder.support import decoding, subprocesses
+
+_TOKEN_USER = "<token>"  # noqa: S105 - the user name by which a helper marks an identity token
+_KEEPS_NONE = "credentials not found"
+"""A helper's words for a registry without login; Docker's protocol has exit code 1 and these words."""
+
+
+def docker_settings(environment: Mapping[str, str]) -> Path:
+    """Return the place of Docker's ``config.json``: in ``$DOCKER_CONFIG``, or in ``~/.docker``."""
+    folder = environment.get("DOCKER_CONFIG") or Path(environment.get("HOME") or Path.home()) / ".docker"
+    return Path(folder) / "config.json"
+
+
+@dataclass(frozen=True, repr=False)
+class Login:
+    """A user's name and password, or an identity token; never printed. ``excuse`` says how a helper failed."""
+
+    user: str = ""
+    password: str = ""
+    identity_token: str = ""
+    excuse: str = ""
+
+    @property
+    def basic(self) -> str:
+        return "Basic " + b64encode(f"{self.user}:{self.password}".encode()).decode()
+
+
+class _Auth(msgspec.Struct, frozen=True):
+    """A login in the file; Docker reads ``username`` and ``password`` if ``auth`` is empty."""
+
+    auth: str = ""
+    identitytoken: str = ""
+    username: str = ""
+    password: str = ""
+
+
+class _DockerConfig(msgspec.Struct, frozen=True, rename="camel"):
+    auths: dict[str, msgspec.Raw] = {}
+    creds_store: str = ""
+    cred_helpers: dict[str, str] = {}
+
+
+class _HelperAnswer(msgspec.Struct, frozen=True, rename="pascal"):
+    username: str = ""
+    secret: str = ""
+
+
+def find_login(host: str, environment: Mapping[str, str]) -> Login | None:
+    """Return the login for a registry; None if there is none, or if it is unreadable.
+
+    Raises InputError if the file is not Docker's.
+    """
+    path, config, one = docker_settings(environment), _DockerConfig(), _Auth()
+    try:
+        with suppress(OSError):
+            config = decoding.from_json(decoding.small_file(path), _DockerConfig)
+    except decoding.DamagedError as error:
+        problem = Problem(str(path), 0, "", f"not Docker's configuration: {error}")
+        raise InputError((problem,), hint="fix or delete the file, then run docker login") from error
+    if helper := config.cred_helpers.get(host) or config.creds_store:
+        return _from_helper(f"docker-credential-{helper}", host)
+    hosts = {
+        name.removeprefix("https://").removeprefix("http://").split("/")[0]: one for name, one in config.auths.items()
+    }
+    with suppress(decoding.DamagedError), decoding.damaged("not a login"):
+        one = decoding.from_json(bytes(hosts.get(host, b"{}")), _Auth)
+        text = decoding.text(b64decode(one.auth, validate=True)) if one.auth else f"{one.username}:{one.password}"
+        user, _, password = text.partition(":")
+        return _login(user, password.rstrip("\0"), one.identitytoken)
+    return _login("", "", one.identitytoken)
+
+
+def _login(user: str, password: str, token: str) -> Login | None:
+    return Login(identity_token=token) if token else Login(user, password) if user else None
+
+
+def _from_helper(name: str, host: str) -> Login | None:
+    """Ask a credential helper. What it prints may be a login: it is never shown."""
+    program = shutil.which(name)
+    if program is None:
+        return Login(excuse=f"{name} is not installed")
+    try:
+        done = subprocesses.run([program, "get"], within=30, stdin=host.encode())
+        if done.code == 1 and (not done.out + done.errors or _KEEPS_NONE in done.text + done.error_text):
+            return None
+        if done.code != 0:
+            return Login(excuse=f"{name} exited with {done.code}")
+        answer = decoding.from_json(done.out, _HelperAnswer)
+    except subprocesses.ProgramError as error:
+        return Login(excuse=error.message)
+    except decoding.DamagedError:
+        return Login(excuse=f"the answer of {name} is not a login")
+    token = answer.secret if answer.username == _TOKEN_USER else ""
+    return _login(answer.username, answer.secret, token)
