@@ -35,6 +35,7 @@ from envbuilder.reproduce.report.read import TAG
 from envbuilder.reproduce.report.reported import Complaint, Reported, Trust
 from envbuilder.reproduce.terms import (
     Facts,
+    bring_cuda,
     filled,
     in_place,
     missing_libraries,
@@ -252,7 +253,7 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
         cause = f"The question is which versions go together for {gpu}: the closest environment below works on it."
         return ReportDiagnosis(cause=cause, confidence="likely", place="versions", harmless=harmless)
     if lead is None and marked("asks", case.messages) and (answer := _built_with(case)) is not None:
-        fix = GRAMMAR.ask["own_cuda"] if case.release is None or case.release.and_cuda else ""
+        fix = GRAMMAR.ask["own_cuda"] if case.release is None else bring_cuda(case)
         return ReportDiagnosis(cause=answer, confidence="likely", place="versions", fix=fix, harmless=harmless)
     symptom = shown is not None and shown.layer == "symptom"
     alone = shown is not None and not symptom and not shown.prose and "suggests" not in shown.marks

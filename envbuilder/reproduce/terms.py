@@ -81,7 +81,8 @@ def terms(case: Case) -> Facts:
         f"'{row.package}=={row.version}'" if row is not None else f"'tensorflow=={version}'" if old else "tensorflow"
     )
     python = row.pythons[-1] if row is not None and row.pythons else None
-    made = f"uv venv --seed --python {python} tf && . tf/bin/activate" if python else None
+    activate = r"tf\Scripts\activate" if reported.platform == "windows" else ". tf/bin/activate"
+    made = f"uv venv --seed --python {python} tf && {activate}" if python else None
     made = "conda create -y -n tf python=3.6 && conda activate tf" if old else made
     newest = catalog.distributions(catalog.final_versions[-1])[0]
     own = versions.minor(reported.python) if reported.python is not None else ""
@@ -96,6 +97,7 @@ def terms(case: Case) -> Facts:
     by_offer = [python for python, text in last.items() if text == offered]
     found: dict[str, object | None] = {
         "if_mac": "" if mac else None,
+        "if_windows": "" if reported.platform == "windows" else None,
         "if_linux": "" if reported.platform != "windows" and not mac else None,
         "installed_floor": stated.driver if stated is not None else None,
         "nvcc": _nvcc(release.cuda, place_of(case)) if release is not None and release.cuda is not None else None,
@@ -144,6 +146,10 @@ def with_values(row: MessageMatch, facts: Facts) -> Facts:
     own = {name: row.values[name] for name in ("runtime", "compiled") if name in row.values}
     plain: dict[str, str] = {name: cudnn_of_number(text) if text.isdigit() else text for name, text in own.items()}
     lines = {f"{name}_line": versions.line(text) for name, text in plain.items()}
+    if versions.at_least(plain.get("compiled", "0"), _FIRST_WHEEL_OF_CUDNN):
+        cuda = versions.major(str(facts["cuda"])) if "cuda" in facts else _CUDA_OF_CUDNN_9
+        new = versions.major(plain["compiled"]) >= _CUDNN_PER_CUDA_ENDS
+        plain["cudnn_wheel"] = f"nvidia-cudnn-cu{_CUDA_OF_CUDNN_9 if new else cuda}"
     if "tag" in row.values:
         plain["wheel_python"] = f"{row.values['tag'][0]}.{row.values['tag'][1:]}"
     values = {
@@ -197,6 +203,8 @@ _FILE = re.compile(r"lib(?P<name>[A-Za-z]+)\.so\.?[0-9.]*\Z", re.ASCII)
 _DLL = re.compile(r"(?P<name>cudart|cublas|cublasLt|cudnn)64_(?P<digits>[0-9]{1,3})\.dll\Z", re.ASCII)
 _CONDA_TOOLKIT_ENDS = 12
 _CUDNN_PER_CUDA_ENDS = 9
+_FIRST_WHEEL_OF_CUDNN = "8.5"
+_CUDA_OF_CUDNN_9 = 12
 _ANY_OF_A_MAJOR = 11
 """The first CUDA whose files have the same names in every release of its major."""
 
@@ -236,13 +244,20 @@ def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
     return finding(Code.MISSING_LIBRARY, variant, openers[-1:], **said, product=product, command=command)
 
 
-def with_command(row: Finding, case: Case) -> Finding:
-    """Add the command that brings CUDA to a release to which nothing brings it."""
+def bring_cuda(case: Case) -> str:
+    """Write how the stated release gets its CUDA, with a command; '' if none is known."""
     release = case.release
     command = _command([release], case, cuda=True, cudnn=True) if release is not None and release.cuda else ""
-    if row.code is not Code.MISSING_LIBRARY or release is None or not command:
-        return row
-    return msgspec.structs.replace(row, fix=f"Install CUDA {release.cuda} and cuDNN {release.cudnn}: `{command}`.")
+    return f"Install CUDA {release.cuda} and cuDNN {release.cudnn}: `{command}`." if release and command else ""
+
+
+def with_command(row: Finding, case: Case) -> Finding:
+    """Add the command that brings its CUDA to a release that has another one, or none."""
+    release = case.release  # of one with an image, its tag is the shorter way
+    no_image = release is not None and versions.minor(release.version) not in GRAMMAR.published_tags
+    other = row.code is Code.CUDA_MISMATCH and no_image and case.reported.platform != "windows"
+    fix = bring_cuda(case) if row.code is Code.MISSING_LIBRARY or other else ""
+    return msgspec.structs.replace(row, fix=fix) if fix else row
 
 
 def is_installed(case: Case, *, cudnn: bool = True) -> bool:
