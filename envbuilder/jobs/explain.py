@@ -17,7 +17,6 @@ from envbuilder.compat.plan import plan
 from envbuilder.environment import Environment, Rejection
 from envbuilder.errors import Reason, UsageError
 from envbuilder.finding import Code, code_texts
-from envbuilder.publish.verification import reason_texts, shown
 from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.workspace import shipped
 
@@ -57,6 +56,8 @@ def explain(name: str, matrix: str | None, root: Path, catalog: Catalog) -> Expl
         text = code_texts()[code]
         return ExplainDocument(explanation=Explanation(code, text.means, text.cause, text.fix, text.sources))
     if name.upper() in Reason.__members__:
+        from envbuilder.publish.verification import reason_texts, shown  # noqa: PLC0415 - `choose` imports this module
+
         reason = Reason[name.upper()]
         advice = reason_texts()[reason]
         fix = shown(advice.next)
