@@ -180,7 +180,9 @@ def _next(wanted: Combination, host: FleetHost, catalog: Catalog, *, avx: bool |
     for count in range(1, len(given) + 1):
         found = [new for axes in combinations(given, count) if (new := _opened(axes, wanted, host, catalog, avx=avx))]
         for new in found:
-            words = [word for axis, value in {**given, **new}.items() for word in (f"--{axis}", value)]
+            # A changed system is chosen again: it may be a published image, which the option does not take.
+            kept = {axis: value for axis, value in (given | new).items() if axis != "os" or axis not in new}
+            words = [word for axis, value in kept.items() for word in (f"--{axis}", value)]
             text = ", ".join(change_text(Change(axis, given[axis], value)) for axis, value in new.items())
             yield text, shlex.join(("envbuilder", "choose", *options, *words))
         if found:

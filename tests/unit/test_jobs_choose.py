@@ -59,6 +59,7 @@ def test_release_that_works_on_a_condition_is_no_refusal() -> None:
         "--gpu K80 --driver 580 --tensorflow ~=2.20.0",
         "--gpu A100 --driver 440",
         "--flavor cpu --python 3.14 --os plan9",
+        "--gpu V100 --driver 418.87.00 --os debian-trixie",
     ],
 )
 def test_proposed_change_leads_to_an_environment(options: str, capsys: pytest.CaptureFixture[str]) -> None:
