@@ -145,7 +145,7 @@ def _health_check(subject: ImageContext) -> Iterator[_Setting]:
     check = subject.image.settings.get("healthcheck")
     words = check.get("Test") if isinstance(check, dict) else None
     if isinstance(words, list | tuple) and words and words[0] != "NONE":
-        yield found("health_check", check=escaped(" ".join(map(str, words)))), "disturbs"
+        yield found("health_check", check=escaped(" ".join(map(str, words[1:])))), "disturbs"
 
 
 _KERAS_FILE = "keras.json"
