@@ -311,7 +311,7 @@ class _Entries:
         the header says of the source proves nothing about the code.
         """
         match = PATHS["byte-code"].match(path) if entry.row.kind == "file" else None
-        if match is None:
+        if match is None or not (site_of(path) or self._root(path)):
             return False
         own = posixpath.join(match["folder"], match["stem"] + ".py")
         source = self._files.paths.get(own)

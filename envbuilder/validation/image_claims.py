@@ -92,14 +92,15 @@ def claims(subject: ImageContext) -> CheckOutput:
 def _rows(subject: ImageContext, declared: Environment | None) -> Iterator[tuple[str, object, object]]:
     """Yield what labels, document and locks say: its name, the claimed value, and the right value."""
     labels, facts, system, framework = subject.image.labels, subject.facts, subject.system, subject.python.framework
-    yield f"label {ENVIRONMENT_LABEL}", labels.get(ENVIRONMENT_LABEL), facts.environment
+    own_id = declared.id if subject.lock_is_carried and declared is not None else facts.environment
+    yield f"label {ENVIRONMENT_LABEL}", labels.get(ENVIRONMENT_LABEL), own_id
     yield "lock in the image", _digest(subject.files, LOCK), facts.lock
     yield f"label {LOCK_LABEL}", labels.get(LOCK_LABEL), facts.lock
     own = (declared.variant or None) if declared is not None else None
     form = (facts.form if facts.form != WHOLE else None) if facts.form else own  # no image names `devel`
     yield f"label {FORM_LABEL}", labels.get(FORM_LABEL), form
     if declared is not None:
-        yield "environment.json id", declared.id, facts.environment
+        yield "environment.json id", declared.id, own_id
         yield "environment.json flavor", declared.flavor, facts.flavor
         yield "environment.json python", declared.python, framework.python
         yield "environment.json tensorflow", declared.tensorflow, framework.version

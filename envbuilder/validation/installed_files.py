@@ -89,7 +89,7 @@ class _Total:
         elif why and package is not None and versions.same(package.version, one.version):
             self.unknown.setdefault(why, []).append(one.name)
         is_own = subject.is_managed and not is_added
-        self.findings += _findings(subject, one, Severity.ERROR if is_own else Severity.WARNING)
+        self.findings += _findings(one, Severity.ERROR if is_own else Severity.WARNING)
         self.differences += (Difference(event, path, one, is_own) for event, path in events)
 
     def _compared(
@@ -114,8 +114,12 @@ class _Total:
 
 def files(subject: ImageContext) -> CheckOutput:
     """Compare all files of all distributions; by the image's own list of removed files it is undecided at best."""
-    total, carried, there = compared(subject), _carried(subject), distributions(subject.files)
-    counts, unknown, sites = total.counts, sum(map(len, total.unknown.values())), {one.site for one in there}
+    total, carried, there = compared(subject), _carried(subject), _brought(subject)
+    counts, unknown, sites = (
+        total.counts,
+        sum(map(len, total.unknown.values())),
+        {one.site for one in distributions(subject.files)},
+    )
     result = area_output(subject, "files", total.findings, "", **counts)
     findings = [*result.findings, *hiding_modules(subject, sites), *environments(subject, sites)]
     findings += [_unknown(why, names) for why, names in sorted(total.unknown.items())]
@@ -167,7 +171,7 @@ def _accounted(subject: ImageContext) -> tuple[Reported, ...]:
 
 @lru_cache(maxsize=1)
 def compared(subject: ImageContext) -> _Total:
-    there, total = distributions(subject.files), _Total()
+    there, total = _brought(subject), _Total()
     named = lockfile.parse(subject.lock) if subject.is_managed else _published(subject, there)
     locked = {package.name: package for package in named}
     omitted = removed_files.parse(subject.removed or _carried(subject))
@@ -183,6 +187,13 @@ def compared(subject: ImageContext) -> _Total:
         if unowned:
             total.alone["no package recorded their digests"] = [listed(unowned)]
     return total
+
+
+def _brought(subject: ImageContext) -> tuple[InstalledPackage, ...]:
+    """Return the distributions that dpkg did not install: it strips libraries, and records its own digests."""
+    system, every = subject.files.system, distributions(subject.files)
+    own = system.layers.keys() - system.of_conda
+    return tuple(one for one in every if f"{one.site}/{one.folder}/METADATA" not in own)
 
 
 def _loaded(subject: ImageContext) -> Iterator[str]:
@@ -249,9 +260,9 @@ def _wheel(subject: ImageContext, one: InstalledPackage, package: Locked | None,
     return subject.wheels.as_pinned(package, one.tags, record) or wheel
 
 
-def _findings(subject: ImageContext, one: InstalledPackage, weight: Severity) -> Iterator[Finding]:
+def _findings(one: InstalledPackage, weight: Severity) -> Iterator[Finding]:
     place = f"/{one.site}/{one.folder}"
-    if one.rows is None and not subject.is_of_system(f"{one.site}/{one.folder}/METADATA"):
+    if one.rows is None:
         yield found("no_record", weight, one=one, place=place)
     if one.editable:
         yield found("editable", weight, one=one, place=place)

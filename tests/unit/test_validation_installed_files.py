@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_images import SITE, Layer, cache_of, context_of, errors, image_of, package, row
+from made_images import SITE, SYSTEM, Layer, cache_of, context_of, errors, image_of, package, row
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Finding, Severity
@@ -502,6 +502,20 @@ def test_lock_inside_the_image_is_compared_with_the_index(hashes: str, tmp_path:
     assert [one.code for one in files(own).findings] == [Code.UNKNOWN]
     silent = files(replace(carried, wheels=WheelRecords(None, Cache(tmp_path)))).findings
     assert [one.code for one in silent] == [Code.UNKNOWN if hashes else Code.FILES_DIFFER]
+
+
+def test_package_of_dpkg_is_not_compared_with_its_record() -> None:
+    own = {
+        path.replace(SITE, "usr/lib/python3/dist-packages"): what
+        for path, what in package("y", "6", {"y.so": b"1"}).items()
+    }
+    listed = {"var/lib/dpkg/info/python3-y.list": "".join(f"/{path}\n" for path in own).encode()}
+    source, cached = "usr/share/python3/y.py", "usr/share/python3/__pycache__/y.cpython-311.pyc"
+    layers: tuple[Layer, ...] = (
+        {**SYSTEM, source: b"1"},
+        {**own, **listed, "usr/lib/python3/dist-packages/y.so": b"stripped", cached: b"1"},
+    )
+    assert [one for one in errors(*layers) if one.code is Code.FILES_DIFFER] == []
 
 
 CUDA_NAMES = "cudart cublasLt cusolverMg cupti cuinj64 nvrtc nccl nvJitLink nvToolsExt nppial cufile cudnn_ops_infer"
