@@ -18,8 +18,10 @@ from envbuilder.registry.errors import MalformedError, parsed
 from envbuilder.support import decoding
 
 ENVELOPE = "application/vnd.dsse.envelope.v1+json"
-BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
-"""The media type of a Sigstore bundle, the form that cosign and admission controllers read."""
+BUNDLES = "application/vnd.dev.sigstore.bundle"
+BUNDLE = f"{BUNDLES}.v0.3+json"
+"""The media type of a Sigstore bundle, the form that cosign and admission controllers read; any version begins so."""
+STATEMENTS = (ENVELOPE, BUNDLES)
 
 
 class EnvelopeSignature(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -97,16 +99,11 @@ def bundled(sealed: bytes) -> bytes:
     return msgspec.json.encode({"mediaType": BUNDLE, "verificationMaterial": material, "dsseEnvelope": signed})
 
 
-class _Bundle(msgspec.Struct, frozen=True, rename="camel"):
-    dsse_envelope: msgspec.Raw
-
-
 @dataclass(frozen=True)
 class KeyOpener:
     """Opens what public keys signed: an envelope, or the same signatures in a Sigstore bundle."""
 
     trusted: tuple[PublicKey, ...]
-    media_types = frozenset((ENVELOPE, BUNDLE))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -114,9 +111,8 @@ class KeyOpener:
 
     def open(self, content: bytes, media_type: str = ENVELOPE) -> Opened | Unread:
         """Open a sealed document, or say why its signer is not trusted. Raises PublishError for any other content."""
-        if media_type == BUNDLE:
-            bundle: _Bundle = parsed(content, _Bundle, "one Sigstore bundle", ())
-            content = bytes(bundle.dsse_envelope)
+        if media_type.startswith(BUNDLES):
+            content = bytes(parsed(content, dict[str, msgspec.Raw], "one Sigstore bundle", ()).get("dsseEnvelope", b""))
         envelope: Envelope = parsed(content, Envelope, "one DSSE envelope", ())
         payload = decoded(envelope.payload)
         if signed_by := _signers(envelope, payload, self.trusted):
@@ -192,14 +188,15 @@ class SigstoreOpener:
 
     identity: str
     issuer: str
-    media_types = frozenset((BUNDLE,))
 
     @property
     def names(self) -> tuple[str, ...]:
         return (self.identity,)
 
-    def open(self, content: bytes, media_type: str = BUNDLE) -> Opened | Unread:  # noqa: ARG002 - the one form
+    def open(self, content: bytes, media_type: str = BUNDLE) -> Opened | Unread:
         """Open a bundle that this identity signed and that is in the log."""
+        if media_type == ENVELOPE:
+            return Unread(Reason.UNTRUSTED_KEY, f"signed by a key; only {self.identity} is trusted", blocks=False)
         sigstore = _sigstore()
         try:
             bundle = sigstore.models.Bundle.from_json(content)

@@ -218,7 +218,7 @@ def _understood(digest: str, statement: Statement) -> Meaning:
             return Unread(
                 Reason.UNKNOWN_WORD, f"a trusted test result says {found.result!r}, which is not a known word"
             )
-        return found if found.result == "FAILED" else None
+        return found if found.result == "FAILED" or found.checks else None
     if kind == NOTICE:
         notice: Notice = parsed(statement.predicate, Notice, "a notice")
         moment(notice.time)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from envbuilder.attest.envelope import BUNDLE, Opened, Openers, pae
+from envbuilder.attest.envelope import BUNDLES, STATEMENTS, Opened, Openers, pae
 from envbuilder.attest.statements import Unread, understood
 from envbuilder.attest.trust_policy import AttachedStatement, Evidence
 from envbuilder.errors import PublishError, Reason
@@ -58,10 +58,9 @@ def _digests(repository: Repository, tags: Iterable[str]) -> tuple[str, ...]:
 
 def read_statements(repository: Repository, manifest: Manifest, openers: Openers) -> Evidence:
     """Open every attached document that could be a statement, and each one that a trusted statement names."""
-    kinds = frozenset[str]().union(*(opener.media_types for opener in openers))
     listed = listing(repository, manifest.digest)
-    items = sorted(listed.items.items(), key=lambda one: (one[1] == BUNDLE, one[0]))
-    waiting = [stored for stored, kind in items if kind in ("", *kinds)]
+    items = sorted(listed.items.items(), key=lambda one: (one[1].startswith(BUNDLES), one[0]))
+    waiting = [stored for stored, kind in items if not kind or kind.startswith(STATEMENTS)]
     opened: dict[str, tuple[str, AttachedStatement]] = {}
     named: dict[str, None] = {}
     while waiting:
@@ -88,10 +87,9 @@ def _open(
     repository: Repository, manifest: Manifest, openers: Openers, listed: Listing, stored: str
 ) -> tuple[str, AttachedStatement]:
     """Open one document; return the digest of its content too. Anybody can attach one, so that it may prove nothing."""
-    kinds = frozenset[str]().union(*(opener.media_types for opener in openers))
     try:
-        kind, content = document(repository, stored, kinds)
-        opened = [opener.open(content, kind) for opener in openers if kind in opener.media_types]
+        kind, content = document(repository, stored, STATEMENTS)
+        opened = [opener.open(content, kind) for opener in openers]
     except MalformedError as error:
         return stored, _unread(stored, Reason.UNREADABLE, error.message)
     except RegistryRefusedError as error:

@@ -139,8 +139,8 @@ def listing(repository: Repository, digest: str) -> Listing:
     return Listing(found, frozenset(found) - from_api.keys() if from_api is not None else frozenset())
 
 
-def document(repository: Repository, stored: str, kinds: frozenset[str]) -> tuple[str, bytes]:
-    """Fetch an attached document of one of the media types, and return its type.
+def document(repository: Repository, stored: str, kinds: tuple[str, ...]) -> tuple[str, bytes]:
+    """Fetch an attached document whose media type begins with one of these, and return its type.
 
     Its own content says what it is about; the manifest's subject proves nothing. Raises RegistryRefusedError if its
     manifest is not that of one such document (UNREADABLE), if it is not in the registry (NOT_THERE) or too large.
@@ -149,7 +149,7 @@ def document(repository: Repository, stored: str, kinds: frozenset[str]) -> tupl
     if manifest is None:
         raise RegistryRefusedError(Reason.NOT_THERE, f"{stored} is listed as attached but is not in the registry")
     layers = shape_of(manifest).layers or ()
-    if len(layers) != 1 or layers[0].media_type not in kinds or not DIGEST.match(layers[0].digest):
+    if len(layers) != 1 or not layers[0].media_type.startswith(kinds) or not DIGEST.match(layers[0].digest):
         raise RegistryRefusedError(
             Reason.UNREADABLE, f"{stored}: not one document of type {' or '.join(sorted(kinds))}"
         )

@@ -196,8 +196,8 @@ def attaches(content: bytes, kind: str = ENVELOPE) -> Attack:
     return lambda stage: stage.attach(content, kind=kind)
 
 
-def bundles(value: Verdict, *by: str) -> Attack:
-    return lambda stage: stage.attach(bundled(stage.seal(stage.payload(value), *by)), kind=BUNDLE)
+def bundles(value: Verdict, *by: str, kind: str = BUNDLE) -> Attack:
+    return lambda stage: stage.attach(bundled(stage.seal(stage.payload(value), *by)), kind=kind)
 
 
 def seals(change: Callable[[dict[str, Any], Stage], dict[str, Any]], value: Verdict | None = None) -> Attack:
@@ -294,7 +294,7 @@ def again(change: Callable[[bytes], bytes], kind: str) -> Attack:
     def attack(stage: Stage) -> None:
         stored = stage.state_that(failed("cpu"), "ann", "bob")
         stage.state_that(gpu_verdict(finished=LATEST))
-        _, content = document(stage.client, stored, frozenset({ENVELOPE}))
+        _, content = document(stage.client, stored, (ENVELOPE,))
         stage.attach(change(content), kind=kind)
 
     return attack
@@ -649,6 +649,15 @@ STATEMENTS = [
     ),
     Row("a FAILED of another image, copied", after_good(other_image(failed("cpu"))), ""),
     Row("a FAILED that is there as a bundle alone (A8)", after_good(bundles(failed("cpu"))), "FAILED"),
+    *[
+        Row(
+            f"a FAILED in a bundle of another version ({kind})", after_good(bundles(failed("cpu"), kind=kind)), "FAILED"
+        )
+        for kind in (
+            "application/vnd.dev.sigstore.bundle+json;version=0.2",
+            "application/vnd.dev.sigstore.bundle.v1+json",
+        )
+    ],
     Row("a PASSED that is there as a bundle too", after_good(bundles(gpu_verdict())), ""),
     Row(
         "a good verdict, and a trusted key on no statement", after_good(lambda s: s.attach(s.seal(b"[]"))), "UNREADABLE"

@@ -144,7 +144,7 @@ def test_helper_is_asked(tmp_path, helper) -> None:
 
 
 FAILING = {
-    "prints the login and fails": '#!/bin/sh\necho \'{"Username": "u", "Secret": "hidden"}\'\nexit 1\n',
+    "prints the login and fails": '#!/bin/sh\necho \'{"Username": "u", "Secret": "hidden"}\'\necho hidden >&2\nexit 1\n',
     "crashes": "#!/bin/sh\nkill -9 $$\n",
     "cannot be run": "#!/nonexistent\n",
     "answers null": "#!/bin/sh\necho null\n",
@@ -153,12 +153,12 @@ FAILING = {
 
 
 @pytest.mark.parametrize("script", FAILING.values(), ids=FAILING.keys())
-def test_output_of_a_failing_helper_is_never_shown(tmp_path, helper, script: str) -> None:
+def test_output_of_a_failing_helper_is_never_shown(tmp_path, helper, script: str, capfd) -> None:
     helper(script)
     login = find("one.example.org", config(tmp_path, {"credsStore": "test"}))
     assert login
     assert "docker-credential-test" in login.excuse
-    assert "hidden" not in repr(login)
+    assert "hidden" not in f"{login.excuse}{capfd.readouterr()}"
     assert not login.user
 
 
