@@ -66,11 +66,16 @@ def command(matrix: str | None, selectors: tuple[str, ...], form: str, **values:
     say = console.say
     notices = [*([(values["withdraw"], ())] if values["withdraw"] is not None else []), *_answers(values["answer"])]
     if notices:
-        if len(notices) > 1 or values["to"] is not None:
-            raise UsageError("one image is withdrawn or answered at a time, and nothing is pushed", hint="omit --to")
+        if len(notices) > 1:
+            raise UsageError("one image is withdrawn or answered at a time", hint="give --withdraw or --answer")
+        if others := [name for name in ("to", "moving", "allow", "dry_run", "no_sbom") if values[name]]:
+            text = f"--{others[0].replace('_', '-')} does not belong to --withdraw or --answer, which sign at once"
+            raise UsageError(text, hint="leave it out")
         sealer = sealer_of(values["keys"], keyless=values["keyless"], environment=os.environ, say=say)
         now = datetime.now(UTC)
         finish(publish_notice(*notices[0], values["reason"], sealer, os.environ, now), form, as_text)
+    if values["reason"] is not None:
+        raise UsageError("--reason belongs to --withdraw or --answer", hint="--withdraw IMAGE@DIGEST --reason TEXT")
     if values["to"] is None:
         raise UsageError("--to is missing", hint="--to registry.example.org/team/image")
     to = destination(values["to"])

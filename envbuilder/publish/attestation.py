@@ -34,7 +34,7 @@ from envbuilder.publish.results import Compression, NoticeKind, PublishDocument,
 from envbuilder.publish.verification import advising
 from envbuilder.publish.zstd_push import ZstdPusher
 from envbuilder.registry.client import Repository
-from envbuilder.registry.manifests import Descriptor, Manifest, ambiguity
+from envbuilder.registry.manifests import Descriptor, Manifest, ambiguity, only_image
 from envbuilder.registry.reference import Reference, parse
 from envbuilder.registry.referrers import attach, confirm
 from envbuilder.support import decoding
@@ -295,27 +295,31 @@ def publish_notice(
 ) -> PublishDocument:
     """Withdraw the image of a digest, or answer statements about it. Raises UsageError without a reason.
 
-    Raises PublishError if the registry has no such image, or if no statement about it has such a digest: a notice about
-    a lost statement would refuse the image.
+    Raises PublishError if the registry has no such image, or no statement that refuses it has such a digest.
     """
+    reason = (reason or "").strip()
     if not reason or not reason.isprintable() or len(reason) > LONGEST_REASON:
-        hint = "--reason 'crashes on A100 after an hour, see ticket 17'"
-        raise UsageError(f"a reason of one line is needed, at most {LONGEST_REASON} characters", hint=hint)
+        raise UsageError(f"a reason of one line is needed, at most {LONGEST_REASON} characters", hint="--reason TEXT")
     reference = by_digest(image)
     repository = Repository(reference, environment)
     with advising(reference):
         manifest = image_at(repository)
-        known = {one.stored for one in read_statements(repository, manifest, sealer.openers)}
+        if image := only_image(manifest):
+            raise PublishError(
+                f"{reference} is an index of one image", hint=f"name it: {repository.reference.at(image)}"
+            )
+        found = read_statements(repository, manifest, sealer.openers)
+        known = {one.stored for one in found if one.verdict is None or one.verdict.verdict != "PASSED"}
         if unknown := [one for one in answers if one not in known]:
             hint = f"envbuilder verify {reference} --key KEY --format json names statements by their digests"
-            raise PublishError(f"no statement about {reference} has the digest {unknown[0]}", hint=hint)
+            raise PublishError(f"no statement that refuses {reference} has the digest {unknown[0]}", hint=hint)
         _, previous = links(repository, sealer.openers, manifest, None, now)
         others = tuple(one for one in previous if one not in answers)
         notice = Notice(reason=reason, time=now.isoformat(timespec="seconds"), answers=answers, previous=others)
         statement = about(reference.name, manifest.digest, NOTICE, notice)
         attached = attach_signed(repository, sealer, manifest, statement)
         confirm(repository, manifest.digest, attached)
-    row = PublishRow(environment="", repository=reference.name, digest=manifest.digest, reason=reason)
     done: NoticeKind = "answered" if answers else "withdrawn"
     stored = tuple(one.digest for one in attached)
-    return PublishDocument(rows=(msgspec.structs.replace(row, notice=done, statements=stored),))
+    row = PublishRow(environment="", repository=reference.name, digest=manifest.digest, statements=stored, notice=done)
+    return PublishDocument(rows=(msgspec.structs.replace(row, reason=reason),))

@@ -12,8 +12,6 @@ from envbuilder.verdict import Level, Word
 
 Compression = Literal["gzip", "zstd"]
 """How the layers of a published image are compressed."""
-
-
 NoticeKind = Literal["", "withdrawn", "answered"]
 
 

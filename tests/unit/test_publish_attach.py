@@ -243,6 +243,9 @@ def test_notice_that_says_too_little_signs_nothing(world: World, capsys: pytest.
         (("--withdraw", world.hopper.reference.name, "--reason", "x"), 2, "no digest"),
         (("--withdraw", image, "--reason", "x", "--to", world.hopper.reference.name), 2, "--to"),
         (("--withdraw", image, "--answer", image, digest("x"), "--reason", "x"), 2, "one image"),
+        (("--withdraw", image, "--reason", "x", "--dry-run"), 2, "--dry-run"),
+        (("--withdraw", image, "--reason", " "), 2, "reason"),
+        (("--to", world.hopper.reference.name, "--reason", "x"), 2, "--reason"),
         (("--answer", image, digest("x"), "--reason", "x"), 7, digest("x")),
         (("--withdraw", image.replace(image[-4:], "0000"), "--reason", "x"), 7, "the registry has no"),
     ):

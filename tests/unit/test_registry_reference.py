@@ -144,7 +144,7 @@ def test_helper_is_asked(tmp_path, helper) -> None:
 
 
 FAILING = {
-    "prints the login and fails": '#!/bin/sh\necho \'{"Username": "u", "Secret": "hidden"}\'\necho hidden >&2\nexit 1\n',
+    "prints the login and fails": '#!/bin/sh\necho \'{"Secret": "hidden"}\' | tee /dev/stderr\nexit 1\n',
     "crashes": "#!/bin/sh\nkill -9 $$\n",
     "cannot be run": "#!/nonexistent\n",
     "answers null": "#!/bin/sh\necho null\n",
