@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
+from packaging.specifiers import SpecifierSet
 
 from envbuilder import versions
 from envbuilder.catalog.library_search import loader_folders
@@ -301,6 +302,8 @@ def _bounded(name: str, search: _Search) -> Near[Question] | None:
     found = search.nearest(packages=others)
     if wanted is None or found is None or found.changes:
         return None
+    if name in held and SpecifierSet(wanted.removeprefix(name)).contains(held[name], prereleases=True):
+        return None  # it has the version that it needs
     change = Change(name, held.get(name, "as installed"), wanted.removeprefix(name))
     bounded = msgspec.structs.replace(found.combination, packages=(*found.combination.packages, wanted))
     return found._replace(combination=bounded, changes=(change,))

@@ -109,6 +109,7 @@ def terms(case: Case) -> Facts:
         "grow": settings["TF_FORCE_GPU_ALLOW_GROWTH=true"] if not version or is_since("1.14", reported) else _GROWTH,
         "if_grown": "" if {row.signature for row in case.messages} & _GROWN == {"growth_in_vain"} else None,
         "capability": capability,
+        "if_keras_2": "" if version and not is_since("2.16", reported) else None,
         "if_gpu_1": "" if reported.distribution == "tensorflow-gpu" and not is_since("2.0", reported) else None,
         "driver": reported.driver,
         "gpu": gpu,
