@@ -305,11 +305,7 @@ class _Entries:
         )
 
     def _is_stale_byte_code(self, path: str, entry: StackedFile) -> bool:
-        """Return True for byte code that a layer above its source wrote: Python may run it in place of the source.
-
-        A build writes byte code in the layer of its sources; so does a layer that installs their package again. What
-        the header says of the source proves nothing about the code.
-        """
+        """Return True for byte code that a layer above its source wrote, whatever its header says of that."""
         match = PATHS["byte-code"].match(path) if entry.row.kind == "file" else None
         if match is None or not (site_of(path) or self._root(path)):
             return False

@@ -41,10 +41,7 @@ class InstalledPackage:
     scripts: frozenset[str] = field(default_factory=frozenset)
 
     def vouches_for(self, path: str, *, in_environment: bool = True) -> bool:
-        """Return True if its RECORD may list this file, in its own folder or (``in_environment``) in its environment.
-
-        Files in other package folders, and libraries of a system, never belong to it.
-        """
+        """Return True if its RECORD may list a file: of its folder or (``in_environment``) environment, no library."""
         if path.startswith(f"{self.site}/"):
             return True
         prefix = prefix_of(self.site)

@@ -378,11 +378,7 @@ def _why(ended: ContainerResult, stderr: str) -> tuple[str, str]:
 def here(
     python: str, plan: bytes, session: Session, *, files: Mapping[str, bytes] | None = None, time_limit: float = SUITE_S
 ) -> Unfinished | None:
-    """Run a plan with a Python of this host; return why it did not run to its end, None if it did.
-
-    ``time_limit``, in seconds, bounds the run as for a container; ``files`` are put next to the suite's, by their
-    paths. Raises InfrastructureError if that Python cannot be started.
-    """
+    """Run a plan with a Python of this host, as `in_container` does. Raises InfrastructureError if it cannot start."""
     with temporary_folder("here") as folder:
         (folder / PROBES).mkdir()
         for name, content in {**_suite(), **(files or {})}.items():

@@ -74,10 +74,7 @@ class History:
             connection.executemany("INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def read(self, start: datetime | None = None) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
-        """Return the verdicts since a time (all by default), oldest first, and the keys of rows that cannot be read.
-
-        Verdicts are not evaluated again. Rows that were altered, or that another version wrote, stay.
-        """
+        """Return the verdicts since a time, oldest first and as they were, and the keys of rows that cannot be read."""
         query = "SELECT key, document FROM verdicts WHERE finished >= ? ORDER BY finished, environment, key"
         rows: list[tuple[Any, ...]] = []
         if self.path.exists():
