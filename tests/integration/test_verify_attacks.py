@@ -728,6 +728,7 @@ LISTS = [
 ]
 
 ODD = "UNREACHABLE_OR_BAD_ANSWER_OR_TOO_LARGE"
+ENDLESS, LONG = raw(OK, b"\r\n", forever=b" " * 1_000_000), "a" * 60_000
 UNTIL_A_DATE = answers(503, Retry_After="Wed, 21 Oct 2099 07:28:00 GMT")
 WIRE = [
     *everywhere("503", answers(503), "SERVER_ERROR"),
@@ -748,34 +749,23 @@ WIRE = [
         lambda front: front.say(200, gzip.compress(b" " * 50_000_000, 1), Content_Encoding="gzip"),
         "BAD_ANSWER",
     ),
-    Row("a manifest without end", fronted(MANIFESTS, raw(OK, b"\r\n", forever=b" " * 1_000_000)), "TOO_LARGE"),
-    Row("a list without end", fronted(REFERRERS, raw(OK, b"\r\n", forever=b" " * 1_000_000)), "TOO_LARGE"),
-    Row(
-        "a statement without end, and no other",
-        fronted(BLOBS, raw(OK, b"\r\n", forever=b" " * 1_000_000)),
-        "UNREADABLE",
-    ),
-    Row("another manifest than its digest", fronted(MANIFESTS, relays(b" ")), "ALTERED"),
-    Row(
-        "another digest than the manifest's",
-        fronted(MANIFESTS, relays(Docker_Content_Digest=digest("another"))),
-        "ALTERED",
-    ),
-    Row(
-        "a manifest under a digest of another algorithm",
-        fronted(MANIFESTS, relays(Docker_Content_Digest="sha512:" + "a" * 128)),
-        "ALTERED",
-    ),
-    Row("another statement than its digest", fronted(BLOBS, relays(b" ")), "ALTERED"),
-    Row("another artifact than its digest", fronted("GET .*/manifests/sha256:", relays(b" ")), "ALTERED"),
+    *[
+        Row(name, fronted(pattern, action), reason)
+        for name, pattern, action, reason in (
+            ("a manifest without end", MANIFESTS, ENDLESS, "TOO_LARGE"),
+            ("a list without end", REFERRERS, ENDLESS, "TOO_LARGE"),
+            ("a statement without end, and no other", BLOBS, ENDLESS, "UNREADABLE"),
+            ("another manifest than its digest", MANIFESTS, relays(b" "), "ALTERED"),
+            ("another digest than the manifest's", MANIFESTS, relays(Docker_Content_Digest=digest("x")), "ALTERED"),
+            ("a manifest under another algorithm", MANIFESTS, relays(Docker_Content_Digest="sha512:aa"), "ALTERED"),
+            ("another statement than its digest", BLOBS, relays(b" "), "ALTERED"),
+            ("another artifact than its digest", "GET .*/manifests/sha256:", relays(b" "), "ALTERED"),
+            ("a challenge of 60,000 letters", MANIFESTS, answers(401, WWW_Authenticate="Bearer " + LONG), "BAD_ANSWER"),
+            ("a link of 60,000 brackets", REFERRERS, index(Link="<" * 60_000), "BAD_LINK"),
+        )
+    ],
     Row("a token service that answers HTML", tokens(answers(200, b"<html>")), "BAD_ANSWER"),
     Row("a token with a line end", tokens(answers(200, b'{"token":"a\\r\\nX-Admin: yes"}')), "BAD_ANSWER"),
-    Row(
-        "a challenge of 60,000 letters",
-        fronted(MANIFESTS, answers(401, WWW_Authenticate=f"Bearer {'a' * 60_000}")),
-        "BAD_ANSWER",
-    ),
-    Row("a link of 60,000 brackets", fronted(REFERRERS, index(Link="<" * 60_000)), "BAD_LINK"),
     Row("a token that is a number", tokens(answers(200, b'{"token":7}')), "BAD_ANSWER"),
     Row("a token that is refused again and again", tokens(answers(200, b'{"token":"a"}')), "ACCESS_DENIED"),
     Row("a registry that is busy once", after_good(busy_once), ""),

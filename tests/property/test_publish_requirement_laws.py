@@ -181,13 +181,8 @@ def test_without_one_comparison_a_contradiction_is_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, reason: Reason, contradiction: Any
 ) -> None:
     words = contradiction if isinstance(contradiction, dict) else {}
-    about = {
-        "environment": PASSED.environment,
-        "host": PASSED.host,
-        "started": FINISHED,
-        "finished": FINISHED,
-        "level": "gpu",
-    }
+    about = {"environment": PASSED.environment, "host": PASSED.host, "level": "gpu"}
+    about |= {"started": FINISHED, "finished": FINISHED}
     with modern_registry() as (host, _):
         world = new_world(host, tmp_path, PASSED if words else contradiction(**about))
         found = world.ask(**words)
