@@ -108,7 +108,8 @@ def _without_marks(text: str) -> str:
 def as_written(text: str, number: int) -> str:
     """Return a line of the report before its words were translated; '' if none was."""
     line = next(islice(text.split("\n"), number - 1, None), "")
-    return excerpt(line, match) if (match := _FOREIGN.search(line)) is not None and _WORD.search(match[0]) else ""
+    match = next((one for one in _FOREIGN.finditer(line) if _WORD.search(one[0])), None)
+    return excerpt(line, match) if match is not None else ""
 
 
 def _as_digits(match: re.Match[str]) -> str:
