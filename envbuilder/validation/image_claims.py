@@ -92,7 +92,8 @@ def claims(subject: ImageContext) -> CheckOutput:
 def _rows(subject: ImageContext, declared: Environment | None) -> Iterator[tuple[str, object, object]]:
     """Yield what labels, document and locks say: its name, the claimed value, and the right value."""
     labels, facts, system, framework = subject.image.labels, subject.facts, subject.system, subject.python.framework
-    own_id = declared.id if subject.lock_is_carried and declared is not None else facts.environment
+    is_of_files = declared is not None and declared.tensorflow == framework.version  # else the document is wrong
+    own_id = declared.id if declared is not None and subject.lock_is_carried and is_of_files else facts.environment
     yield f"label {ENVIRONMENT_LABEL}", labels.get(ENVIRONMENT_LABEL), own_id
     yield "lock in the image", _digest(subject.files, LOCK), facts.lock
     yield f"label {LOCK_LABEL}", labels.get(LOCK_LABEL), facts.lock

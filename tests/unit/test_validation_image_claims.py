@@ -1,6 +1,7 @@
 """Claims of an image about itself, compared with its files and this host's records."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,18 @@ def test_variant_is_compared_with_the_hosts_record(
     about = {one.subject for one in claims(context_of(there, labels=labels, facts=facts)).findings}
     wanted = {f"label {FORM_LABEL}", "environment.json form"} if named else set()
     assert {one for one in about if "form" in one} == wanted
+
+
+@pytest.mark.parametrize(
+    ("version", "wrong"), [("2.20.0", f"label {ENVIRONMENT_LABEL}"), ("2.19.1", "environment.json id")]
+)
+def test_files_decide_whether_label_or_document_is_wrong(version: str, wrong: str) -> None:
+    text = msgspec.json.encode({**DOCUMENT, "tensorflow": "2.20.0"})
+    installed = package("tensorflow", version, {"tensorflow/__init__.py": b"1"})
+    there = image_of({"opt/envbuilder/environment.json": text, **installed})
+    subject = context_of(there, labels={ENVIRONMENT_LABEL: "other"}, facts={"environment": "other"})
+    said = {one.subject for one in claims(replace(subject, lock_is_carried=True)).findings}
+    assert {one for one in said if one in (f"label {ENVIRONMENT_LABEL}", "environment.json id")} == {wrong}
 
 
 def test_flavor_that_differs_from_the_image_is_reported() -> None:
