@@ -69,10 +69,11 @@ def read_statements(repository: Repository, manifest: Manifest, openers: Openers
         links = [one.links for _, one in opened.values()]
         named = dict.fromkeys(name for one in links for name in (*one.answers, *one.previous))
         waiting = [name for name in named if name not in opened]
+    lost = {Reason.NOT_THERE: Reason.STATEMENT_MISSING, Reason.UNREADABLE: Reason.UNREADABLE}
     for name in named:
-        if isinstance(unread := opened[name][1].meaning, Unread) and unread.reason is Reason.NOT_THERE:
-            text = f"a trusted statement names {name}, which the registry does not have: it was deleted or is hidden"
-            opened[name] = name, _unread(name, Reason.STATEMENT_MISSING, text, blocks=True)
+        if isinstance(unread := opened[name][1].meaning, Unread) and unread.reason in lost:
+            text = f"a trusted statement names {name}, which is unreadable, deleted or hidden: {unread.message}"
+            opened[name] = name, _unread(name, lost[unread.reason], text, blocks=True)
     unclear = ambiguity(manifest)
     problems = (_unread("", unclear[0], f"{manifest.digest}: {unclear[1]}", blocks=True),) if unclear else ()
     each: dict[str, AttachedStatement] = {}
@@ -93,10 +94,9 @@ def _open(
     except MalformedError as error:
         return stored, _unread(stored, Reason.UNREADABLE, error.message)
     except RegistryRefusedError as error:
-        gone = error.fault is Reason.NOT_THERE
         foreign = error.fault in (Reason.UNREADABLE, Reason.TOO_LARGE)  # envbuilder publishes no such document
         reason = Reason.UNREADABLE if foreign else error.fault
-        blocks = not (foreign or (gone and stored in listed.claimed))
+        blocks = not (foreign or (error.fault is Reason.NOT_THERE and stored in listed.claimed))
         return stored, _unread(stored, reason, error.message, blocks=blocks)
     except PublishError as error:
         return stored, _unread(stored, Reason.UNREADABLE, error.message)

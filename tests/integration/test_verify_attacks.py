@@ -431,11 +431,15 @@ def foreign_artifact(kind: str, layers: int) -> Attack:
     return after_good(lambda s: put_artifact(s, *[s.client.put_blob(b"foreign", kind)] * layers))
 
 
-def large_document(stage: Stage) -> None:
+def large_document(stage: Stage) -> str:
     """Attach, past envbuilder's own limits, a document of 5 MB, as a stranger can."""
     content = b" " * 5_000_000
     stage.client.upload(digest_of(content), io.BytesIO(content))
-    put_artifact(stage, Descriptor(media_type=ENVELOPE, digest=digest_of(content), size=len(content)))
+    return put_artifact(stage, Descriptor(media_type=ENVELOPE, digest=digest_of(content), size=len(content)))
+
+
+def names_large_document(stage: Stage) -> None:
+    stage.attach(stage.seal(stage.payload(gpu_verdict(), previous=(large_document(stage),))))
 
 
 def without_subject(stage: Stage, known: str) -> list[Any]:
@@ -575,6 +579,7 @@ STRANGERS = [
     *[Row(f"only {name} is attached", attaches(STRANGE[name]), "UNREADABLE") for name in list(STRANGE)[:7]],
     *[Row(f"a stranger attaches {name}", after_good(attaches(content)), "") for name, content in STRANGE.items()],
     Row("a stranger attaches 5 MB", after_good(large_document), ""),
+    Row("a PASSED names a document of 5 MB", names_large_document, "UNREADABLE"),
     Row("a stranger attaches another type", after_good(attaches(b"{}", "application/vnd.dev.cosign")), ""),
     Row("a stranger attaches another type under ours", foreign_artifact("text/plain", 1), ""),
     Row("a stranger attaches two documents in one", foreign_artifact(ENVELOPE, 2), ""),
