@@ -46,7 +46,6 @@ def published(repository: Repository, openers: Openers) -> PublishedVerdicts:
 
 
 def _digests(repository: Repository, tags: Iterable[str]) -> tuple[str, ...]:
-    """List the digests of tags, and those that have a list of statements."""
     digests: dict[str, None] = {}
     for tag in tags:
         if subject := subject_of(tag):
@@ -70,8 +69,10 @@ def read_statements(repository: Repository, manifest: Manifest, openers: Openers
         named = dict.fromkeys(name for one in links for name in (*one.answers, *one.previous))
         waiting = [name for name in named if name not in opened]
     lost = {Reason.NOT_THERE: Reason.STATEMENT_MISSING, Reason.UNREADABLE: Reason.UNREADABLE}
+    seen = {name for _, one in opened.values() for name in one.links.previous}
     for name in named:
-        if isinstance(unread := opened[name][1].meaning, Unread) and unread.reason in lost:
+        unread = opened[name][1].meaning
+        if isinstance(unread, Unread) and unread.reason in lost and (name in seen or unread.reason is Reason.NOT_THERE):
             text = f"a trusted statement names {name}, which is unreadable, deleted or hidden: {unread.message}"
             opened[name] = name, _unread(name, lost[unread.reason], text, blocks=True)
     unclear = ambiguity(manifest)

@@ -99,7 +99,6 @@ def verify_image(options: VerifyOptions, model_of: ModelOf) -> Verification:
 
 
 def requirement_of(options: VerifyOptions, model_of: ModelOf) -> Requirement:
-    """Read the requirement of the options."""
     return Requirement(
         level=options.level or ("gpu" if options.on is not None else "cpu"),
         driver=read_driver(options.driver) if options.driver is not None else None,
