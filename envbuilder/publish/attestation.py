@@ -304,10 +304,8 @@ def publish_notice(
     repository = Repository(reference, environment)
     with advising(reference):
         manifest = image_at(repository)
-        if image := only_image(manifest):
-            raise PublishError(
-                f"{reference} is an index of one image", hint=f"name it: {repository.reference.at(image)}"
-            )
+        if (image := only_image(manifest)) or ambiguity(manifest):
+            raise PublishError(f"{reference} is not one image", hint=f"name one by its digest {image}".strip())
         found = read_statements(repository, manifest, sealer.openers)
         known = {one.stored for one in found if one.verdict is None or one.verdict.verdict != "PASSED"}
         if unknown := [one for one in answers if one not in known]:

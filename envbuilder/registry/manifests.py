@@ -112,9 +112,10 @@ def _several(entries: tuple[Descriptor, ...]) -> tuple[Reason, str] | None:
 
 
 def only_image(manifest: Manifest) -> str:
-    """Return the digest of the one image of an unambiguous index; '' for an image."""
+    """Return the digest of the one image of an index; '' for an image, and for an index of several."""
     entries = shape_of(manifest).manifests or ()
-    return next((one.digest for one in entries if one.platform_name != _BUILD_RECORD and DIGEST.match(one.digest)), "")
+    images = [one.digest for one in entries if one.platform_name != _BUILD_RECORD]
+    return images[0] if len(images) == 1 and DIGEST.match(images[0]) else ""
 
 
 def config_digest(manifest: Manifest) -> str:
