@@ -387,6 +387,14 @@ def test_build_step_without_a_credential_is_not_found(text: str) -> None:
     assert errors(history=(text,)) == []
 
 
+def test_keys_of_documentation_are_no_secrets() -> None:
+    key, secret = b"AKIA" + b"IOSFODNN7EXAMPLE", b"wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+    lines = b"AWS_ACCESS_KEY_ID=%b\nAWS_SECRET_ACCESS_KEY=%b\nDB_PASSWORD=changeme\n"
+    assert found("app/.env.example", lines % (key, secret)) == []
+    assert found("app/.env", lines % (key, secret)) == ["a credential"]
+    assert found("app/.env.example", lines % (key[:-7] + b"EXEMPLE", secret)) == ["an AWS access key"]
+
+
 def test_published_source_and_its_byte_code_are_no_secrets() -> None:
     there = package("uploader", "1", {"uploader/auth.py": GITHUB + b"\n"})
     compiled: Layer = {f"{SITE}/uploader/__pycache__/auth.cpython-311.pyc": GITHUB + b"\n"}
