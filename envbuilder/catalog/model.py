@@ -401,8 +401,12 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
         return next((row for row in self.other_systems if name.strip().lower().startswith(row.name)), None)
 
     def report(self, release: TensorflowRelease, capability: str) -> FieldReport | None:
-        """Find the report of users about a release on a compute capability."""
-        about = (row for row in self.reports if capability in row.capabilities)
+        """Find the report of users about a release on a compute capability; one about no newer release is undecided."""
+        about = [row for row in self.reports if capability in row.capabilities]
+        newest = max(about, key=lambda row: versions.key(row.last), default=None)
+        if newest is not None and not versions.at_least(newest.last, release.version):
+            text = f"the known reports end with {newest.last}"
+            return msgspec.structs.replace(newest, works=None, symptom=text)
         return next((row for row in about if _covers(row, release.version)), None)
 
     def processor_needs_of(self, version: str) -> tuple[ProcessorNeed, ...]:

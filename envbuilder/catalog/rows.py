@@ -316,10 +316,7 @@ class OtherSystem(Row, frozen=True, kw_only=True):
 
 
 class FieldReport(Row, frozen=True, kw_only=True):
-    """Reports of users about builds on GPUs for which the vendors' tables have no answer; ``works`` None is undecided.
-
-    They are about TensorFlow versions from ``first`` to ``last`` (both included) on these compute capabilities.
-    """
+    """Reports of users where the vendors' tables have no answer: releases from ``first`` to ``last``; None: undecided."""
 
     first: str
     last: str
