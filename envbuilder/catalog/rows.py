@@ -316,7 +316,7 @@ class OtherSystem(Row, frozen=True, kw_only=True):
 
 
 class FieldReport(Row, frozen=True, kw_only=True):
-    """Reports of users where the vendors' tables have no answer: releases from ``first`` to ``last``; None: undecided."""
+    """Reports of users where the vendors' tables have no answer, about releases from ``first`` to ``last``."""
 
     first: str
     last: str

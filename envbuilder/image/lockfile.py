@@ -223,7 +223,7 @@ def _failure(environment: Environment, stderr: str) -> UnsatisfiableError | Infr
         return InfrastructureError(f"{text}: uv may use no network", hint="unset UV_OFFLINE, then run it again")
     if "No solution found" in stderr or "no wheels" in stderr:
         reason = " ".join(re.sub(r"[^\x20-\x7e]+", " ", stderr).split()).removeprefix("error: ")
-        hint = "loosen the packages of the matrix that the resolver names"
+        hint = "loosen the packages that the resolver names; if that is TensorFlow, check its version and the index"
         return UnsatisfiableError(f"{text}:\n{reason}", hint=hint)
     last = "\n".join(stderr.strip().splitlines()[-20:])
     hint = "check the network, the index that uv or pip is configured for (UV_DEFAULT_INDEX) and SSL_CERT_FILE"

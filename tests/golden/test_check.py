@@ -14,11 +14,13 @@ from envbuilder.catalog import store
 from envbuilder.cli.check_command import command
 
 FOLDER = Path(__file__).parent / "check"
-CASES = [case for path in sorted(FOLDER.glob("*.yaml")) for case in yaml.load(path.read_text(), yaml.CSafeLoader)]
+FILES = {path.name: yaml.load(path.read_text(), yaml.CSafeLoader) for path in sorted(FOLDER.glob("*.yaml"))}
+CASES = [case for cases in FILES.values() for case in cases]
+NAMES = [f"{file}: {case['name']}" for file, cases in FILES.items() for case in cases]
 EXIT = {True: 0, False: 1, None: 8}
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
 def test_check_answers_as_the_sources_say(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "load", lambda: up_to(case.get("day", DAY)))
     result = CliRunner().invoke(command, [*shlex.split(case["ask"]), "--format", "json"])

@@ -35,6 +35,7 @@ def values_in(label: str, ordered: list[str]) -> Iterator[str]:
 
 def read_page() -> dict[str, dict[tuple[str, str], str]]:
     """Return the answers of each table of the page by release and value."""
+    assert CATALOG.final_versions[-1] in PAGE, "run scripts/reference.py"
     names = re.findall(r"^- \*\*(.*?)\*\*: (.*)$", PAGE, re.MULTILINE)
     kinds = {name: kind for kind, listed in names for name in listed.split(", ")}
     found: dict[str, dict[tuple[str, str], str]] = {}

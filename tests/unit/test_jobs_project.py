@@ -16,6 +16,7 @@ from check_jsonschema import main as check_jsonschema  # type: ignore[import-unt
 from ci_steps import SHIPPED, repository, run_steps
 from click.testing import CliRunner
 
+from envbuilder.catalog.store import load
 from envbuilder.cli import root
 from envbuilder.jobs.project import FILES
 
@@ -47,7 +48,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (
             ("--gpu", "A100", "--driver", "535", "--os", "debian-bookworm"),
-            "tf2.21.0-py311-cu12.5-cudnn9.3-bookworm-runtime",
+            f"tf{load().final_versions[-1]}-py311-cu",
         ),
         (("--flavor", "cpu", "--tensorflow", "~=2.20.0", "--form", "devel"), "tf2.20.0-py313-cpu-trixie"),
     ],

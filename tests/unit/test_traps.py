@@ -30,7 +30,8 @@ def test_trap_has_its_symptom_cause_fix_and_evidence(number: str) -> None:
 
 def test_commands_print_what_the_page_shows() -> None:
     assert len(re.findall(r"^\$ ", PAGE, re.MULTILINE)) == len(shown(PAGE)) == len(TRAPS) + 1
-    assert rerun(PAGE.replace("incompatible", "compatible")) == PAGE
+    to_do = "run python tests/support/console_pages.py docs/traps.md, and read what changed"
+    assert rerun(PAGE.replace("incompatible", "compatible")) == PAGE, to_do
 
 
 @pytest.mark.parametrize("number", [number for number in TRAPS if number not in NO_MESSAGE])
