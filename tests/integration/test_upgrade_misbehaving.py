@@ -1,7 +1,5 @@
-"""A user's suite with every kind of misbehaviour, in real containers: each is named, in time."""
+"""A user's suite with every kind of misbehaviour, in real containers: each is named, in few starts."""
 
-import sys
-import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +13,7 @@ from envbuilder.engine.port import ContainerSpec
 from envbuilder.support.console import Console
 from envbuilder.upgrade.compare import compare_tests, count_tests, newly_failed
 from envbuilder.upgrade.observe import AnswerCache, ProbeTarget
-from envbuilder.upgrade.user_tests import HANGS, TEST_LIMIT_S, read_suite, run_on_both
+from envbuilder.upgrade.user_tests import HANGS, read_suite, run_on_both
 
 MISBEHAVED = {
     "steady": "import tensorflow",
@@ -41,13 +39,13 @@ class Numbered:
 
 
 LIMIT_S = 15
-"""Seconds of silence after which a test hangs, here; by default `TEST_LIMIT_S`."""
+"""Seconds of silence after which a test hangs, here; by default 90."""
 
 
 @pytest.mark.engine
 @pytest.mark.network
 @pytest.mark.full
-def test_misbehaving_tests_are_named_in_three_minutes(controller: Controller, tmp_path: Path) -> None:
+def test_misbehaving_tests_are_named_in_twelve_starts(controller: Controller, tmp_path: Path) -> None:
     image, folder = controller.good("cpu").record.image, tmp_path / "all"
     folder.mkdir()
     for name, body in MISBEHAVED.items():
@@ -55,12 +53,11 @@ def test_misbehaving_tests_are_named_in_three_minutes(controller: Controller, tm
         (folder / f"test_{name}.py").write_text(f"{head}def test_{name}():\n    {body}\n")
     engine: Any = Numbered()
     places = [ProbeTarget(engine, image, memory=(4 << 30) + odd) for odd in (1, 0)]
-    suite, cache, began = read_suite(folder, test_limit=LIMIT_S), AnswerCache(tmp_path / "kept"), time.monotonic()
+    suite, cache = read_suite(folder, test_limit=LIMIT_S), AnswerCache(tmp_path / "kept")
     with Console().task("tests") as task:
         (old, old_again), (new, new_again) = run_on_both(places, ("3.11", "3.11"), suite, cache, task)
-    took = time.monotonic() - began
-    sys.stdout.write(f"{took:.0f} s, runs {dict(engine.runs)}\n")
-    assert took + TEST_LIMIT_S - LIMIT_S < 180
+    # Alone 58 s were measured, so 133 s with the default limit, which one test waits for, once.
+    assert engine.runs.total() <= 12
     changes = {row.name.partition("::test_")[2]: row for row in compare_tests(old, new, old_again, new_again)}
     assert {name: (row.old, row.new) for name, row in changes.items()} == {
         "hangs": ("passed", "timeout"),
