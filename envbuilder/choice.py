@@ -203,16 +203,17 @@ def _required(given: MatrixAdditions, root: Path) -> tuple[str, ...]:
         return given.packages
     path = root / given.requirements
     lines = [(number, line.partition("#")[0].strip()) for number, line in enumerate(users_text(path).splitlines(), 1)]
+    requirements = [(number, line, line.replace(" ", "")) for number, line in lines if line]
     problems = tuple(
         Problem(str(path), number, "", f"{line!r} is not {A_REQUIREMENT}")
-        for number, line in lines
-        if line and not REQUIREMENT.match(line.replace(" ", ""))
+        for number, line, requirement in requirements
+        if not REQUIREMENT.match(requirement)
     )
     if problems:
         raise InputError(
             problems, hint="write one package per line, with its versions; addresses and options are not supported"
         )
-    return tuple(dict.fromkeys((*given.packages, *(line.replace(" ", "") for _, line in lines if line))))
+    return tuple(dict.fromkeys((*given.packages, *(requirement for _, _, requirement in requirements))))
 
 
 def _why_not(name: str, found: BaseFacts | None, base: MatrixBase, catalog: Catalog) -> str:
