@@ -233,16 +233,7 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     decisive = _decisive(lead, case.messages) if lead else None
     program = next((row for row, known in reversed(messages) if known.layer == "code"), None)
     if program is not None and decisive is None and not (lead is not None and get(program.signature).prose):
-        facts, known = with_values(program, facts), get(program.signature)
-        return ReportDiagnosis(
-            cause=f"This is not a problem of the environment. {filled(known.cause, facts)}",
-            confidence="certain" if program.exact and not known.prose else "likely",
-            place="program",
-            line=program.line,
-            quote=program.text.removeprefix("# "),
-            fix=filled(known.fix, facts),
-            harmless=harmless,
-        )
+        return _of_program(program, with_values(program, facts), harmless)
     shown_by = decisive
     if lead is not None and cause_of(lead.code).area == "libraries":  # a forecast explains the library that is missing
         shown_by = decisive or next(iter(marked("not_found", case.messages)), None)
@@ -286,6 +277,19 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
         codes=tuple(dict.fromkeys(row.code for row in told)),
         fix=lead.fix,
         **common,
+    )
+
+
+def _of_program(row: MessageMatch, facts: Facts, harmless: tuple[str, ...]) -> ReportDiagnosis:
+    known = get(row.signature)
+    return ReportDiagnosis(
+        cause=f"This is not a problem of the environment. {filled(known.cause, facts)}",
+        confidence="certain" if row.exact and not known.prose else "likely",
+        place="program",
+        line=row.line,
+        quote=row.text.removeprefix("# "),
+        fix=filled(known.fix, facts),
+        harmless=harmless,
     )
 
 
@@ -379,6 +383,7 @@ def deciding_commands(
     if reported.python is not None and reported.os is not None:
         known.add("python")
     names = [name for name in GRAMMAR.open_question(complaints or reported.complaints).ask if name not in known]
-    asked = [GRAMMAR.ask.get(f"{name}{windows}", GRAMMAR.ask[name]) for name in names]
-    placed = (in_place(place, reported.image, text) if text == GRAMMAR.ask["driver"] else text for text in asked)
-    return (GRAMMAR.ask["cluster"], *placed) if place == "kubernetes" else tuple(placed)
+    asked = {name: GRAMMAR.ask.get(f"{name}{windows}", GRAMMAR.ask[name]) for name in names}
+    if "driver" in asked:  # only it depends on where TensorFlow runs
+        asked["driver"] = in_place(place, reported.image, asked["driver"])
+    return (*((GRAMMAR.ask["cluster"],) if place == "kubernetes" else ()), *asked.values())

@@ -80,10 +80,7 @@ def terms(case: Case) -> Facts:
     wanted = (
         f"'{row.package}=={row.version}'" if row is not None else f"'tensorflow=={version}'" if old else "tensorflow"
     )
-    python = row.pythons[-1] if row is not None and row.pythons else None
-    activate = r"tf\Scripts\activate" if reported.platform == "windows" else ". tf/bin/activate"
-    made = f"uv venv --seed --python {python} tf && {activate}" if python else None
-    made = "conda create -y -n tf python=3.6 && conda activate tf" if old else made
+    made = _new_environment(row, reported.platform) if old is None else GRAMMAR.ask["old_environment"]
     newest = catalog.distributions(catalog.final_versions[-1])[0]
     own = versions.minor(reported.python) if reported.python is not None else ""
     gpu = next(iter(gpus_of(reported)), None)
@@ -134,6 +131,14 @@ def terms(case: Case) -> Facts:
     if paired is not None and paired != reported.packages.get("keras"):
         found["keras"] = f"keras=={paired}"
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _new_environment(row: TensorflowRelease | None, platform: str | None) -> str | None:
+    """Write the command for an empty environment with a release's newest Python; None if that is unknown."""
+    if row is None or not row.pythons:
+        return None
+    activate = r"tf\Scripts\activate" if platform == "windows" else ". tf/bin/activate"
+    return f"uv venv --seed --python {row.pythons[-1]} tf && {activate}"
 
 
 def _nvcc(cuda: str, place: str) -> str:
