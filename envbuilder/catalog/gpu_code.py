@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache
 
 from envbuilder import versions
 from envbuilder.catalog.rows import Kernels, Ptx
@@ -36,6 +37,11 @@ def runs_cubin(built: str, device: str) -> bool:
     """Return True if machine code for ``built`` runs on ``device``: same major, minor not newer (8.0 code on 8.6)."""
     code, silicon = versions.numbers(built), versions.numbers(device)
     return code[0] == silicon[0] and code[1:] <= silicon[1:]
+
+
+@cache
+def has_machine_code(built: tuple[str, ...], device: str) -> bool:
+    return any(runs_cubin(one, device) for one in built)
 
 
 def compiles_for(one: Ptx, device: str) -> bool:

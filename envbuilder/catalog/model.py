@@ -349,7 +349,7 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
         def serves(row: TensorflowRelease) -> bool:
             kinds = [(kind.cubins, kind.ptx if kind.origin == "generated" else ()) for kind in row.kernels]
             return all(
-                any(gpu_code.runs_cubin(built, capability) for built in cubins)
+                gpu_code.has_machine_code(cubins, capability)
                 or any(gpu_code.compiles_for(text, capability) for text in ptx)
                 for cubins, ptx in kinds or [(row.cubins, ())]
             )

@@ -141,11 +141,12 @@ class Resolver:
             no_system = unknown.no_system_with(python or "", catalog) if os is None else unknown.no_system(os, catalog)
             return PythonPart(python or "", None, (), (no_system,), fails=True)
         systems.sort(key=lambda row: (row.suite == "", [-number for number in versions.numbers(row.python)]))
-        tried = [
-            self._on_system(row, one, asked)
-            for row in systems
-            for one in (row.pythons if os is not None and python is None else (python or row.python,))
-        ]
+        tried = list[PythonPart]()
+        for row in systems:
+            for one in row.pythons if os is not None and python is None else (python or row.python,):
+                tried.append(self._on_system(row, one, asked))
+                if not tried[-1].fails:
+                    return tried[-1]
         return min(tried, key=lambda part: sum(row.severity is Severity.ERROR for row in part.findings))
 
     def _on_system(self, system: OperatingSystem, python: str, asked: Combination) -> PythonPart:

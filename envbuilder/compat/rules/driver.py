@@ -105,7 +105,7 @@ def update_for(candidate: Candidate, catalog: Catalog) -> str:
         first = _first_driver(device, catalog)
         if _unsupported(candidate, device, catalog)[0] == "older":
             needs.append((first, _windows_driver(first, catalog)))
-        lacking = (kind for kind in kinds(candidate) if not has_machine_code(kind.cubins, device))
+        lacking = (kind for kind in kinds(candidate) if not gpu_code.has_machine_code(kind.cubins, device.capability))
         for ptx in (ptx_to_compile(candidate, device, kind, catalog) for kind in lacking if candidate.uses_gpu):
             needed = compiler(candidate, ptx, catalog) if ptx is not None else None
             needs += [(needed.driver, needed.windows_driver)] if needed is not None and needed.driver else []
@@ -183,10 +183,6 @@ def _evaluated(known: tuple[str, ...]) -> str:
     if len(known) == 1:
         return f"{known[0]} is evaluated, its only known production release"
     return f"{known[-1]} is evaluated, the newest of its production releases ({known[0]} to {known[-1]})"
-
-
-def has_machine_code(built_for: tuple[str, ...], device: Device) -> bool:
-    return any(gpu_code.runs_cubin(built, device.capability) for built in built_for)
 
 
 def kinds(candidate: Candidate) -> tuple[Kernels, ...]:

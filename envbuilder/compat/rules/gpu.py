@@ -12,7 +12,6 @@ from envbuilder.compat.candidate import Candidate, Device, Rule
 from envbuilder.compat.findings import about, finding, listed, span
 from envbuilder.compat.rules.driver import (
     compiler,
-    has_machine_code,
     kinds,
     own_driver,
     ptx_to_compile,
@@ -35,10 +34,10 @@ def cuda_supports_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Findin
         return
     for device in candidate.devices:
         dropped = versions.key(device.capability) < versions.key(toolkit.first_capability)
-        if not dropped and has_machine_code(toolkit.capabilities, device):
+        if not dropped and gpu_code.has_machine_code(toolkit.capabilities, device.capability):
             continue
         alike = (row for row in catalog.cuda if versions.same_major(row.version, candidate.cuda))
-        newer = [row.version for row in alike if has_machine_code(row.capabilities, device)]
+        newer = [row.version for row in alike if gpu_code.has_machine_code(row.capabilities, device.capability)]
         variant = "dropped" if dropped else "newer" if newer else "newer_than_major"
         fields = {**device.facts, "cuda": toolkit.version, "toolkit": min(newer, key=versions.key, default="")}
         ends = {"first": toolkit.first_capability, "last": toolkit.last_capability}
@@ -71,7 +70,7 @@ def kernels_run(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
     if not candidate.uses_gpu:
         return
     for device in candidate.devices:
-        lacking = [kind for kind in kinds(candidate) if not has_machine_code(kind.cubins, device)]
+        lacking = [kind for kind in kinds(candidate) if not gpu_code.has_machine_code(kind.cubins, device.capability)]
         lacking.sort(key=lambda kind: bool(usable(kind, device)))  # first the kernels that no driver compiles
         failure = next((found for kind in lacking if (found := _failure(candidate, device, kind, catalog))), None)
         if failure is not None:
@@ -90,8 +89,9 @@ def _failure(candidate: Candidate, device: Device, kind: Kernels, catalog: Catal
 
 def _fields(device: Device, kind: Kernels, catalog: Catalog) -> dict[str, str]:
     releases = catalog.with_code_for(device.capability)
-    toolkit = next((row.version for row in catalog.cuda if has_machine_code(row.capabilities, device)), "a newer one")
-    none = f"No release on the index has machine code for it: build one for {device.capability} with CUDA {toolkit}"
+    own = device.capability
+    fit = (row.version for row in catalog.cuda if gpu_code.has_machine_code(row.capabilities, own))
+    none = f"No release on the index has machine code for it: build one for {own} with CUDA {next(fit, 'a newer one')}"
     take = f"Take TensorFlow {span(releases)}, with machine code for it" if releases else none
     return {**device.facts, "take": take, "sm": _sm(device.capability), "held": _held(kind)}
 
