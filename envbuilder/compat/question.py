@@ -85,8 +85,7 @@ def question(options: QuestionOptions) -> Question:
         value = getattr(options, field)
         for text in value if isinstance(value, tuple) else (value,):
             if text is not None and not re.fullmatch(pattern, text):
-                message = f"{option} {text!r} is not {example}"
-                raise UsageError(message, hint="see `envbuilder check --help`")
+                raise UsageError(f"{option} {text!r} is not {example}", hint="add --help for examples")
     if problem := _mistake(options):
         raise UsageError(problem[0], hint=problem[1])
     pins = (("numpy", options.numpy), ("protobuf", options.protobuf))
