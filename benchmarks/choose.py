@@ -20,8 +20,9 @@ QUESTIONS = (
     "--gpu A100 --driver 535.104.05 --variant notebook",
     "--gpu V100 --driver 418.87.00",
     "--gpu K80 --driver 470.57.02 --tensorflow >=2.10,<2.16",
+    "--gpu RTX-5090 --driver 470",
 )
-"""The newest release works for the first, the oldest releases or none for the last."""
+"""The newest release works for the first, an old release for the fourth, none for the last."""
 
 
 def main() -> int:
