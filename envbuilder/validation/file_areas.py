@@ -18,12 +18,12 @@ from envbuilder.validation.file_records import InstalledPackage, distributions, 
 from envbuilder.validation.image_context import OF_CUDA, OF_TENSORFLOW, ImageContext, listed, one_line
 from envbuilder.validation.image_files import StackedFile, is_same
 from envbuilder.validation.image_loader import LOADED, STUB_AT_MOST
-from envbuilder.validation.layer_scan import PATHS, Binary, FileRow
+from envbuilder.validation.layer_scan import PATHS, FileRow
 from envbuilder.workspace import packaged_yaml
 
 Event = Literal[
     "added", "changed", "removed", "compiled", "unread", "brought", "based", "writable", "raised", "closed", "private",
-    "differs", "missing", "unhashed", "altered", "damaged", "machine", "renamed", "unlike",
+    "differs", "missing", "unhashed", "altered", "damaged", "machine", "renamed", "unlike", "stranded",
 ]  # fmt: skip
 Within = Literal[
     "", "python", "interpreter", "loader", "path", "system", "packages", "sites", "driver", "authorities", "started"
@@ -63,7 +63,7 @@ class _Found(NamedTuple):
     area: Area
     package: InstalledPackage | None
     paths: dict[str, str]
-    binary: Binary | None = None
+    entry: FileRow | None = None
 
 
 class Reported(NamedTuple):
@@ -97,9 +97,10 @@ def report(
             if row.check not in reporters and image.fits(row, path, entry):
                 reporters.add(row.check)
                 shown = image.closed(path, entry.row, image.users[row.event]) if row.event in image.users else path
-                real = subject.files.file(path) if row.check == "binaries" else None
-                key = (row.area, row.text, path if real is not None and "{first}" in row.area else "")
-                found.setdefault(key, _Found(row, None, {}, real.row.binary if real else None)).paths[path] = shown
+                key = (row.area, row.text, path if "{first}" in row.area else "")
+                found.setdefault(key, _Found(row, None, {}, (subject.files.file(path) or entry).row)).paths[path] = (
+                    shown
+                )
     return tuple(_reported(subject, one) for one in found.values() if one.area.severity != "none")
 
 
@@ -118,7 +119,7 @@ def _reported(subject: ImageContext, one: _Found) -> Reported:
         "origin": subject.origin(paths),
         "user": (subject.image.user or "root")[:80],
         "image": subject.image,
-        "binary": one.binary,
+        "entry": one.entry,
     }
     area = row.area.format_map(about)
     text = row.text.format_map({**about, "area": area}) + ("" if "{origin}" in row.text else str(about["origin"]))
@@ -230,6 +231,9 @@ class _Entries:
         is_text = bool(row.mode & 0o111) and row.binary is None
         if row.kind == "file" and (row.head not in _BITCODE if path.endswith(".bc") else is_text):
             yield "unlike"
+        is_of_package = self._subject.is_of_system(path) or self._files.paths[path].layer in self._of_others
+        if row.interpreter and not is_of_package and not self._may_start(row.interpreter):
+            yield "stranded"
         if path in self._files.system.altered and self._files.paths[path].layer >= self._subject.of_base:
             yield "altered"
         if OF_TENSORFLOW.search(path):
@@ -241,6 +245,12 @@ class _Entries:
             majors = {major[1] for name in (posixpath.basename(path), soname) if (major := _MAJOR.search(name))}
             if soname and not is_behind and max(len(stems), len(majors)) > 1:
                 yield "renamed"
+
+    def _may_start(self, interpreter: str) -> bool:
+        program = self._files.file(interpreter.strip("/")) if interpreter.startswith("/") else None
+        if program is None or not program.row.mode & 0o111:
+            return False
+        return not (self._subject.user and self.closed(program.row.path, program.row, self._subject.user))
 
     @cached_property
     def _started_pythons(self) -> frozenset[str]:

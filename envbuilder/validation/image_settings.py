@@ -18,7 +18,6 @@ from envbuilder.image.render import required_cuda
 from envbuilder.support import decoding
 from envbuilder.validation.file_records import distributions
 from envbuilder.validation.image_context import CheckOutput, ImageContext, escaped, found
-from envbuilder.validation.image_files import StackedFile
 from envbuilder.validation.installed_files import area_output
 from envbuilder.workspace import packaged_yaml
 
@@ -47,6 +46,7 @@ class _Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     holds: str = ""
     packaged: bool = False
     lacks: str = ""
+    closed: bool = False
     empty: bool = False
     gpu: bool = False
 
@@ -61,6 +61,8 @@ class _Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.absent:
             missing = [one for one in places if files.resolve(f"{self.below}/{one}") not in files.paths]
             return bool(missing) and len(files.paths) > 1
+        if self.closed:
+            return len(files.paths) >= _COMPLETE and any(not may_write(subject, one) for one in places)
         if self.packaged:
             return bool(places) and all(subject.is_of_system(files.resolve(one)) for one in places)
         if self.holds:
@@ -179,9 +181,6 @@ def keras_settings(subject: ImageContext) -> Iterator[_Setting]:
 _COMPLETE = 1000
 """An image with fewer files has no system."""
 
-ENVIRONMENT = "opt/venv"
-"""Folder in which every build makes its environment."""
-
 _LIST_IN_QUOTES = re.compile(r"\['[^']*'\s*[,\]]")
 """The result of ``CMD ['python', 'app.py']``: one text for a shell, whose first word is not a program."""
 
@@ -220,8 +219,6 @@ def _python(subject: ImageContext) -> Iterator[Finding]:
     site = subject.files.resolve(f"{prefix}/lib/python{subject.facts.python}/site-packages")
     if own is None or f"{site}/tensorflow" not in paths:
         yield found("other_python_in_path", found_at=f"/{own}" if own else "not found")
-    if own and not own.startswith(ENVIRONMENT) and f"{ENVIRONMENT}/bin/python" not in paths:
-        yield found("environment_moved", folder=f"/{ENVIRONMENT}")
 
 
 def _program(subject: ImageContext, word: str) -> str | None:
@@ -238,17 +235,21 @@ def scratch(subject: ImageContext) -> Iterator[Finding]:
     roots = [row[0] for row in subject.accounts if row[2] == "0" and row[0] != "root"]
     if roots:
         yield found("accounts_of_root", names=escaped(", ".join(roots)))
-    if user and not _may_write(subject.files.paths.get(subject.files.resolve("tmp")), user):
+    if not may_write(subject, "tmp"):
         yield found("closed_tmp", user=escaped(subject.image.user))
-    own = subject.files.resolve(subject.home) if user and subject.is_managed else ""
-    if user and own and not _may_write(subject.files.paths.get(own), user):
-        yield found("closed_home", user=escaped(subject.image.user), number=user, path=f"/{escaped(own)}")
+    is_asked = subject.is_managed and subject.home.strip("/") and not subject.image.env.get("HOME")
+    if is_asked and not may_write(subject, subject.home):
+        yield found("closed_home", user=escaped(subject.image.user), number=user, path=escaped(subject.home))
 
 
-def _may_write(entry: StackedFile | None, user: int) -> bool:
-    if entry is None or entry.row.kind != "folder":
-        return False
-    return bool(entry.row.mode & 0o002 or (entry.row.uid == user and entry.row.mode & 0o200))
+def may_write(subject: ImageContext, path: str) -> bool:
+    """Return True if the image's user may write to a folder, or make it if it is missing."""
+    real = subject.files.resolve(path)
+    while real and real not in subject.files.paths:
+        real = posixpath.dirname(real)
+    row = subject.files.paths[real].row if real else None
+    is_open = row is not None and row.kind == "folder" and (row.mode & 0o002 or row.uid == subject.user)
+    return not subject.user or bool(is_open)
 
 
 _BRANDS = ("tesla", "geforce", "quadro", "titan", "nvidia", "grid", "nvs", "quadrortx", "nvidiartx", "unknown")

@@ -40,6 +40,7 @@ _LARGEST = 16 << 30
 """Bytes of the largest possible shared object; TensorFlow's largest has a tenth of that."""
 
 _MAGIC = b"\x7fELF"
+_INTERPRETER = re.compile(rb"#![ \t]*([^ \t\n]{1,255})")
 _TEXT, _OVERLAP, _MOST_BINARY = 8192, 4096, 256 << 20
 """Files without a zero byte among their first ones are text. Pieces are searched for secrets with an overlap; of a
 binary file, this many bytes.
@@ -95,7 +96,10 @@ class Binary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FileRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One entry of a layer; ``digest`` is the content's SHA-256 (files alone), ``modified`` seconds since 1970."""
+    """One entry of a layer; ``digest`` is the content's SHA-256 (files alone), ``modified`` seconds since 1970.
+
+    ``interpreter`` is the program that the first line of an executable script names.
+    """
 
     path: str
     kind: FileKind
@@ -108,6 +112,7 @@ class FileRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     md5: bytes = b""
     head: bytes = b""
     has_capabilities: bool = False
+    interpreter: str = ""
     binary: Binary | None = None
 
 
@@ -194,12 +199,14 @@ class _Reading:
             window[at:end] = piece[: end - at] if end - at < len(piece) else piece
 
     def row(self) -> FileRow:
+        is_run = self._file.kind == "file" and self._file.mode & 0o111
         return FileRow(
             **{name: getattr(self._file, name) for name in _COPIED},
             size=self._size,
             digest=self._hash.digest() if self._file.kind == "file" else b"",
             md5=self._md5.digest() if self._file.kind == "file" and self._md5 is not None else b"",
             head=self._head[:4] if self._file.path.endswith(".bc") else b"",
+            interpreter=decoding.lossy(found[1]) if is_run and (found := _INTERPRETER.match(self._head)) else "",
             binary=self._binary(),
         )
 

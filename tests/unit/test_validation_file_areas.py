@@ -139,14 +139,42 @@ def test_moved_package_behind_a_link_is_still_its_distribution_s() -> None:
     assert findings({**moved, **folder("opt/numpy", 0o755)}, "files") == []
 
 
-def test_environment_that_was_moved_is_an_error() -> None:
-    there: Layer = {**OWN, **package("tensorflow", "2.20.0", {"tensorflow/__init__.py": b""})}
-    moved: Layer = {path.replace("opt/venv", "srv/venv"): what for path, what in there.items()}
-    framework = folder(f"{SITE}/tensorflow".replace("opt/venv", "srv/venv"), 0o755)
-    env = {"PATH": "/srv/venv/bin"}
-    subject = context_of(image_of({**moved, **framework}), env=env, facts={"python": "3.11"})
-    found = [one.message for one in findings_of("configuration", subject) if one.severity is Severity.ERROR]
-    assert ["was moved from /opt/venv" in message for message in found] == [True]
+@pytest.mark.parametrize(
+    ("path", "first_line", "layer", "severity"),
+    [
+        ("opt/venv/bin/tool", b"#!/srv/venv/bin/python", {}, Severity.ERROR),
+        ("opt/venv/bin/tool", b"#!/opt/venv/bin/python3", {}, None),
+        ("opt/venv/bin/tool", b"#!/usr/bin/python3.11", file("usr/bin/python3.11", 0o700), Severity.ERROR),
+        ("srv/bin/tool", b"#! /bin/sh -e", {}, Severity.WARNING),
+        ("srv/bin/tool", b"#! /bin/sh -e", {"bin/sh": b"x"}, None),
+        ("srv/bin/tool", b"#!/bin/sh\r", {"bin/sh": b"x"}, Severity.WARNING),
+        ("srv/bin/tool", b"#!python", {}, Severity.WARNING),
+        ("srv/lib/tool", b"#!/bin/nothing", {}, None),
+    ],
+)
+def test_script_starts_only_with_an_interpreter_that_its_user_may_start(
+    path: str, first_line: bytes, layer: Layer, severity: Severity | None
+) -> None:
+    script = first_line + b"\nprint(1)\n"
+    team = package("team", "1", {"team-1.dist-info/entry_points.txt": b"[console_scripts]\ntool = team:main\n"})
+    found = [one for one in findings({**team, **layer, path: script}, "configuration") if one.subject == "programs"]
+    assert [one.severity for one in found] == ([severity] if severity else [])
+    assert all(repr(first_line[2:].decode().split(" ")[first_line[2:3] == b" "]) in one.message for one in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "layer"),
+    [
+        ("HOME", "/root", folder("root", 0o700)),
+        ("HOME", "/home/other", folder("home", 0o755)),
+        ("XDG_CACHE_HOME", "/tmp/cache", {}),
+        ("MPLCONFIGDIR", "/srv/open", folder("srv/open", 0o1777)),
+    ],
+)
+def test_folder_of_a_variable_is_one_to_which_the_user_may_write(name: str, value: str, layer: Layer) -> None:
+    subject = context_of(image_of(OWN, layer), env={name: value})
+    found = [(one.subject, one.severity) for one in findings_of("configuration", subject)]
+    assert found == [(name, Severity.WARNING)] * (name == "HOME")
 
 
 @pytest.mark.parametrize(
