@@ -87,8 +87,7 @@ def test_container_is_kept_from_the_host(engine: DockerEngine, base: str) -> Non
     groups, _, _ = shell(engine, base, "cat /proc/self/cgroup")
     assert groups.splitlines()
     assert all(group.endswith(":/") for group in groups.splitlines()), groups
-    whole = engine.info().memory
-    assert whole > 0
+    assert engine.info().memory > 0
     _, _, ended = shell(engine, base, "true", memory=1 << 50)
     assert ended.exit_code == 0
 
@@ -128,7 +127,6 @@ def test_containers_run_side_by_side(engine: DockerEngine, base: str) -> None:
 def test_interrupted_run_leaves_nothing(engine: DockerEngine, base: str, sent: signal.Signals, swept: int) -> None:
     command = [sys.executable, "-c", INTERRUPTED, base]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        assert process.stdout is not None
         assert b"up" in process.stdout.readline()
         engine.sweep()
         assert left_of(engine, process.pid) == (1, 1), "a run that is alive is not swept"

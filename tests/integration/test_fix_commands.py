@@ -30,7 +30,6 @@ def proposed() -> dict[tuple[str, ...], str]:
         for command in near.commands if near is not None else ():
             words = shlex.split(command)
             if words[:2] == ["pip", "install"]:
-                assert near is not None
                 found[tuple(words[2:])] = near.environment.python or "3.10"
     return found
 

@@ -95,8 +95,7 @@ def test_two_matrices_are_complete_after_workers_were_killed_in_a_build_and_a_va
     assert sum(proofs.values()) == 13, proofs
     for node, kinds in (("n1", 4), ("n3", 4)):
         assert sum(times for (where, _), times in proofs.items() if where == node) == kinds
-    again = begin(one, cluster)
-    assert ended(again)[:2][0] == 0
+    assert ended(begin(one, cluster))[:2][0] == 0
     assert one.runs() == seen
     assert not one.secrets_in(tmp_path / "dask")
     assert not [path for path in one.secrets_in(one.folder) if "keys" not in path.parts]

@@ -36,7 +36,6 @@ def world(tmp_path: Path) -> Iterator[World]:
         made.engine.import_base(tmp_path / "root.tar", SCRATCH, {})
         yield made
         image = made.engine.image(SCRATCH)
-        assert image is not None
         for name in (*image.tags, *image.digests):
             with suppress(InfrastructureError):
                 made.engine.remove(name)
@@ -71,7 +70,6 @@ def containerd(folder: Path) -> Iterator[list[str]]:
 
 def test_containerd_pulls_and_runs_the_image_in_zstd(world: World, tmp_path: Path) -> None:
     image = world.engine.image(SCRATCH)
-    assert image is not None
 
     def judge(reference: Reference) -> Verdict:
         seen = ImageRef(id=image.id, digest=reference.digest, reference=str(reference))

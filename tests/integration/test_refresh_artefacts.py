@@ -25,6 +25,5 @@ def test_rows_agree_with_their_artefacts(tmp_path: Path) -> None:
     assert [one for one in found if one.outcome == "unchecked" and one.field in {"requires", "cuda_wheels"}] == []
     assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) < 20_000_000
     started = time.monotonic()
-    again = verify(catalog, PackageIndex(index_config.read(), Cache(tmp_path)), rows)
-    assert again == found
+    assert verify(catalog, PackageIndex(index_config.read(), Cache(tmp_path)), rows) == found
     assert time.monotonic() - started < 10

@@ -61,7 +61,6 @@ def said(engine: Engine, gpu: Built) -> dict[str, str]:
     hosts = {name: profiles.parse(text, load()) for name, text in HOSTS.items()}
     simulation = compiler.simulation(hosts["one"])
     image = engine.image(gpu.record.reference)
-    assert image is not None
     out, err = bytearray(), bytearray()
     spec = ContainerSpec(
         image=gpu.record.reference,
@@ -73,8 +72,7 @@ def said(engine: Engine, gpu: Built) -> dict[str, str]:
         },
         time_limit=600,
     )
-    ended = engine.run(spec, out.extend, err.extend)
-    assert ended.exit_code == 0, err.decode(errors="replace")
+    assert engine.run(spec, out.extend, err.extend).exit_code == 0, err.decode(errors="replace")
     parts = out.decode(errors="replace").split("HOST ")[1:]
     return {name: text for name, _, text in (part.partition("\n") for part in parts)}
 

@@ -91,8 +91,7 @@ def test_probes_run_on_every_python(engine: DockerEngine, name: str, version: st
         image=base.id, command=("/bin/sh", "-c", command), files=files, env={"HOME": "/tmp"}, stdin=order(plan)
     )
     log = bytearray()
-    ended = engine.run(spec, printed.extend, log.extend)
-    assert ended.exit_code == 0, (printed + log).decode()
+    assert engine.run(spec, printed.extend, log.extend).exit_code == 0, (printed + log).decode()
     first, _, told = bytes(printed).partition(b"\n")
     assert json.loads(first)["python"] == [int(part) for part in version.split(".")]
     events = events_of(told)
@@ -156,7 +155,6 @@ def test_known_image_passes_without_being_read(
 def test_image_with_one_more_layer_is_read(
     engine: DockerEngine, request_for_cpu: ValidationRequest, known: KnownImage, reads: list[str], tmp_path: Path
 ) -> None:
-    assert request_for_cpu.environment is not None
     good = f"envbuilder/tensorflow:{request_for_cpu.environment.id}"
     step = f"echo {time.time_ns()} > more"  # another layer in each run: its files are not in the cache
     (tmp_path / "Dockerfile").write_text(f"FROM {good}\nRUN {step}\n")
@@ -185,7 +183,6 @@ def foreign(
 ) -> Iterator[str]:
     """Make an image of others: nothing of ours in it, its Python off the PATH, an entry point of its own."""
     folder = tmp_path_factory.mktemp("foreign")
-    assert request_for_cpu.environment is not None
     (folder / "Dockerfile").write_text(
         f"FROM envbuilder/tensorflow:{request_for_cpu.environment.id}\n"
         "USER root\n"

@@ -449,7 +449,6 @@ def without_subject(stage: Stage, known: str) -> list[Any]:
 
 def loses_blob(stage: Stage) -> None:
     manifest = stage.client.manifest(stage.state_that(failed("cpu")))
-    assert manifest is not None
     layer = json.loads(manifest.content)["layers"][0]["digest"]
     stage.rules.on(f"GET .*/blobs/{layer}", answers(404))
 
@@ -482,7 +481,6 @@ def lists_by_tag(api: str, tag: str) -> Attack:
 def tagged(stage: Stage, stored: str, target: str) -> None:
     """Let the own tag of a document lead to a target."""
     found = stage.client.manifest(target)
-    assert found is not None
     stage.client.put_manifest(f"{fallback_tag(stage.image.digest)}.{stored[7:23]}", found.content, OCI_MANIFEST)
 
 

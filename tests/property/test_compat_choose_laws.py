@@ -99,7 +99,6 @@ def test_choose_check_plan_and_doctor_agree_about_a_release(
     if found.environment is None:
         assert [row.tensorflow for row in found.refused] == [release]
         return
-    assert document.image is not None
     assert document.image.environment.removesuffix("-runtime") == found.environment.id.removesuffix(f"-{variant}")
     (cell,) = place((found.environment,), (FleetHost(name="host", driver=driver, gpus=(gpu,)),), CATALOG)
     assert cell.compatible is True

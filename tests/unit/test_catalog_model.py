@@ -81,7 +81,6 @@ def test_gpu_builds_are_complete(row: TensorflowRelease) -> None:
     assert row.ptx
     assert row.libraries
     toolkit = CATALOG.toolkit(row.cuda)
-    assert toolkit is not None
     assert CATALOG.cudnn_row(row.cudnn) is not None
     assert row.finds_cuda == library_search.finds_cuda(row.libraries, row.searches)
     assert bool(row.searches) == (row.finds_cuda != "system")
@@ -156,9 +155,7 @@ def test_every_toolkit_s_own_driver_has_a_branch() -> None:
     for row in CATALOG.cuda:
         if row.driver is None:
             continue
-        branch = CATALOG.branch(row.driver)
-        assert branch is not None
-        assert versions.at_least(branch.cuda, row.version)
+        assert versions.at_least(CATALOG.branch(row.driver).cuda, row.version)
 
 
 @pytest.mark.parametrize(
@@ -173,9 +170,7 @@ def test_every_toolkit_s_own_driver_has_a_branch() -> None:
     ],
 )
 def test_gpus_as_people_write_them(text: str, capability: str) -> None:
-    found = CATALOG.gpu(text)
-    assert found is not None
-    assert found.compute_capability == capability
+    assert CATALOG.gpu(text).compute_capability == capability
 
 
 NO_GPUS = (
@@ -220,8 +215,6 @@ def test_lookups_take_any_text(text: str) -> None:
 
 def test_lines_are_found_by_longer_versions() -> None:
     toolkit, found = CATALOG.toolkit("V11.2.152"), CATALOG.cudnn_row("8.1.1.33")
-    assert toolkit is not None
-    assert found is not None
     assert (toolkit.version, found.version) == ("11.2", "8.1")
     assert CATALOG.toolkit("12.7") is None
     assert CATALOG.cudnn_row("99.1") is None
@@ -297,8 +290,6 @@ def test_listing_covers_the_model() -> None:
 )
 def test_official_image_is_its_system(name: str, system: str, python: str, glibc: str) -> None:
     found = CATALOG.plain_image(name)
-    assert found is not None
-    assert found.system is not None
     assert (found.system.name, found.system.python, found.system.glibc) == (system, python, glibc)
 
 
@@ -306,7 +297,6 @@ def test_official_image_is_its_system(name: str, system: str, python: str, glibc
 def test_alpine_differs_from_an_unknown_image(name: str) -> None:
     """No wheel loads on it, whatever its version."""
     found = CATALOG.plain_image(name)
-    assert found is not None
     assert found.system is None
     assert found.other == CATALOG.other_system("alpine")
 
@@ -336,12 +326,9 @@ def test_image_of_another_flavour_has_the_same_requirement(tag: str, flavor: str
     """It has cuDNN only if its tag says so; a registry and a digest change nothing."""
     found = CATALOG.image(f"docker.io/nvidia/cuda:{tag}@sha256:{'0' * 64}")
     assert found is not None
-    assert KNOWN is not None
     assert found == CATALOG.image(f"nvidia/cuda:{tag}")
     assert (found.flavor, found.cudnn, found.require_cuda) == (flavor, cudnn, KNOWN.require_cuda)
-    row = CATALOG.flavor(found)
-    assert row is not None
-    assert row.name == flavor
+    assert CATALOG.flavor(found).name == flavor
     assert CATALOG.image(f"nvidia/cuda:{tag.replace('12.6.3', '12.6.9')}") is None
 
 

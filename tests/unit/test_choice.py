@@ -35,7 +35,6 @@ def test_base_of_a_matrix_is_a_system(tmp_path: Path) -> None:
     (gpu,) = choose(matrix(tmp_path, flavor="gpu"), (), workspace, CATALOG).environments
     assert (gpu.os, gpu.python, gpu.id) == ("corp", "3.10", "tf2.13.1-py310-cu11.8-cudnn8.6-corp-bbbbbbbb")
     assert gpu.cuda_wheels
-    assert gpu.on_registry_base is not None
     assert (gpu.on_registry_base.image, gpu.on_registry_base.python_packages) == (IMAGE, ())
     assert not gpu.on_registry_base.brings_cuda
 
@@ -44,7 +43,6 @@ def test_base_with_cuda_brings_it(tmp_path: Path) -> None:
     workspace = keep(tmp_path, WITH_CUDA)
     (gpu,) = choose(matrix(tmp_path, flavor="gpu"), (), workspace, CATALOG).environments
     assert (gpu.cuda, gpu.cudnn, gpu.cuda_wheels, gpu.loader_folders) == ("11.8", "8.6.0", (), ())
-    assert gpu.on_registry_base is not None
     assert gpu.on_registry_base.brings_cuda
     assert gpu.on_registry_base.states_driver
 

@@ -112,8 +112,7 @@ def test_report_opens_its_page(tmp_path: Path, monkeypatch: Any, capsys: pytest.
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_script_calls_the_command(shell: str) -> None:
-    text = CliRunner().invoke(root, ["completion", shell]).output
-    assert f"{COMPLETION}={shell}_complete" in text
+    assert f"{COMPLETION}={shell}_complete" in CliRunner().invoke(root, ["completion", shell]).output
 
 
 def test_schema_without_a_name_lists_the_names() -> None:

@@ -35,11 +35,9 @@ def test_nearest_environment_of_a_day_existed_on_it(version: str, day: str) -> N
         return  # nothing is offered
     offered = document.nearest.environment if document.nearest is not None else document.environment
     row = CATALOG.release(offered.tensorflow, offered.package)
-    assert row is not None
     assert row.released <= day
     line = next(row for row in CATALOG.cudnn_wheels if row.package == "nvidia-cudnn-cu12")
-    came = dict(zip(line.versions, line.uploaded, strict=True))
-    assert came.get(offered.cudnn or "", "") <= day
+    assert dict(zip(line.versions, line.uploaded, strict=True)).get(offered.cudnn or "", "") <= day
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,6 @@ def vertex(*, started: int = 0, completed: int = 0, error: str = "", cached: boo
 def test_recorded_failure_is_read() -> None:
     trace, steps = replay("failed.jsonl")
     failure = trace.failure()
-    assert failure is not None
     assert failure.name.startswith("[3/3] RUN echo to stderr")
     assert failure.error.endswith("exit code: 3")
     assert list(failure.lines) == ["to stderr", "red"]

@@ -140,8 +140,7 @@ def test_build_uses_the_hosts_network_for_a_proxy_on_loopback(proxy: str, networ
 def test_image_is_pinned_in_the_repository_of_its_name(name: str, digest: str) -> None:
     """Two registries may have two digests for one image."""
     known = ("one.example:5000/tf@sha256:1", "two.example/tf@sha256:2")
-    image = Image("sha256:0", (), known, 1, {}, {}, "", "amd64")
-    assert image.pinned(name) == digest
+    assert Image("sha256:0", (), known, 1, {}, {}, "", "amd64").pinned(name) == digest
     assert Image("sha256:0", (), (), 1, {}, {}, "", "amd64").pinned(name) is None
 
 

@@ -28,7 +28,6 @@ def test_cached_root_file_system_is_imported_again(tmp_path: Path) -> None:
     engine = FakeEngine()
     base = ensure_base(engine, BOOKWORM, tmp_path, lambda _: None)
     image = engine.image(base.reference)
-    assert image is not None
     assert image.labels == {BASE_KEY_LABEL: key, BASE_FROM_LABEL: "signed packages of bookworm"}
 
 

@@ -178,7 +178,6 @@ def test_file_that_is_not_a_key_is_refused(config: Path, key: str) -> None:
 def test_tensorflow_gets_the_cuda_that_it_was_built_with(suite: str, tensorflow: str, cuda: str) -> None:
     """It comes from the vendor's packages, by their names, and no wheel of CUDA is in the environment."""
     found = resolved(os=f"debian-{suite}-nvidia", tensorflow=tensorflow, flavor="gpu")
-    assert found.packaged_cuda is not None
     assert (found.cuda, found.cuda_wheels, found.packaged_cuda.component) == (cuda, (), "")
     assert found.packaged_cuda.repository == f"nvidia-{suite}"
     assert f"cuda-cudart-{cuda.replace('.', '-')}" in found.pinned_packages
@@ -311,8 +310,7 @@ def test_named_bundle_wins(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("index", ["file:///opt/index", "https://x\n[evil]", 'https://x"', "", "ftp://x"])
 def test_index_that_a_step_cannot_use_is_left_out(index: str) -> None:
-    files = files_with({"PIP_INDEX_URL": index})
-    assert not {"host/pip.conf", "host/uv.toml"} & files.keys()
+    assert not {"host/pip.conf", "host/uv.toml"} & files_with({"PIP_INDEX_URL": index}).keys()
 
 
 def test_further_indexes_those_of_a_matrix_and_the_proxy_reach_both_installers(tmp_path: Path) -> None:

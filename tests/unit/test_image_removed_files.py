@@ -97,8 +97,7 @@ def test_tests_are_removed_and_the_package_that_holds_them_stays() -> None:
 
 def test_objects_that_nothing_opens_are_removed_unless_the_matrix_names_their_wheel() -> None:
     paths = ("nvidia/cusolver/lib/libcusolverMg.so.11", "nvidia/cusolver/lib/libcusolver.so.11", "nvidia/cusolver/a.h")
-    found = gone("nvidia-cusolver-cu12", *paths)
-    assert found == {paths[0]: "unnamed", paths[2]: "compilers"}
+    assert gone("nvidia-cusolver-cu12", *paths) == {paths[0]: "unnamed", paths[2]: "compilers"}
     assert gone("nvidia-cusolver-cu12", *paths, asked_for=("nvidia-cusolver-cu12",)) == {paths[2]: "compilers"}
 
 
@@ -161,6 +160,5 @@ def test_package_s_folder_is_made_from_its_wheels(tmp_path: Path) -> None:
     assert (cut.path, cut.reason, cut.size) == ("tensorflow/a.so", "symbols", len(library))
     assert cut.left is not None
     assert cut.left < len(library)
-    removed_size = sum(row.size for row in sums([(headers, cut)]))
-    assert made.lock == layer.text(len(library) + 6, removed_size)
+    assert made.lock == layer.text(len(library) + 6, sum(row.size for row in sums([(headers, cut)])))
     assert make_folder(layer, framework, load(), MemoryIndex()).removed == ""

@@ -81,7 +81,6 @@ def test_damaged_lock_is_a_mistake_with_its_place(tmp_path: Path) -> None:
 
 def test_cuda_of_packages_needs_both_locks(tmp_path: Path) -> None:
     wanted = environment("debian-bookworm-cuda", flavor="gpu")
-    assert wanted.packaged_cuda is not None
     lines = [f"{CUDART}  {name}_11.8_amd64.deb\n" for name in wanted.packaged_cuda.packages]
     (tmp_path / SYSTEM_LOCK).write_text("".join(lines))
     assert system_lock.absent(tmp_path, wanted) == (CUDNN_LOCK,)

@@ -45,7 +45,6 @@ def test_host_knows_lock_removed_files_and_configuration_from_the_record(one: En
     assert f'{LABEL}="{lockfile.digest(request.removed)}"' in dockerfile
     assert f'org.envbuilder.lock="{lockfile.digest(request.lock)}"' in dockerfile
     assert request.removed == carried_out(build_files(one.id, CHECKOUT), f"{one.id}/Dockerfile")
-    assert request.environment is not None
     assert request.environment.id == one.id
     assert request.pins
     assert request.known is not None or one is CUDA, "the committed record of an image is part of it"
@@ -80,9 +79,7 @@ def test_base_of_your_own_and_files_of_the_matrix_are_part_of_it(tmp_path: Path)
     (context / "Dockerfile").write_text("FROM x\n")
     workspace = unpacked(packed(own, here), there)
     assert (there / "my.Dockerfile.j2").read_text() == (there / "files/motd").read_text() == "mine"
-    found = read_document(workspace.base(digest("corp")), BaseFacts)
-    assert found is not None
-    assert found.layers == layers
+    assert read_document(workspace.base(digest("corp")), BaseFacts).layers == layers
     request = of_record(ValidationRequest(), own.id, workspace)
     assert (request.base, request.base_layers) == (BASE, layers)
     assert replace(request, environment=None).environment is None

@@ -50,8 +50,7 @@ def test_two_fat_binaries_are_combined() -> None:
 
 @given(st.binary(max_size=400))
 def test_noise_has_no_gpu_code(noise: bytes) -> None:
-    found = architectures([noise.replace(MAGIC, b""), MAGIC + b"\xff" * 60])
-    assert found.fat_binaries == 0
+    assert architectures([noise.replace(MAGIC, b""), MAGIC + b"\xff" * 60]).fat_binaries == 0
 
 
 def test_truncated_file_gives_the_entries_before_its_end() -> None:

@@ -62,7 +62,6 @@ def mapped(path: Path) -> mmap.mmap:
 def cut_copy(library: Path, to: Path) -> bytes:
     image = mapped(library)
     cut = symbols_cut(image)
-    assert cut is not None
     to.write_bytes(library.read_bytes())
     cut.write(str(to))
     content = to.read_bytes()
@@ -128,7 +127,6 @@ def test_files_go_and_the_record_says_what_is_there(site: Path, library: Path) -
     installed(site, "kept", {**FILES, "kept/libanswer.so": library.read_bytes()})
     image = mapped(library)
     cut = symbols_cut(image)
-    assert cut is not None
     whole = remove_files.read_record(str(site / "kept-1.0.dist-info" / "RECORD"))["kept/libanswer.so"]
     shorter = Row(
         "kept", "1.0", "symbols", "kept/libanswer.so", 1, len(image), whole[0], str(cut.size), cut.digest(image)

@@ -51,7 +51,6 @@ class Bench:
         **publication: Any,
     ) -> PublishRow:
         held = self.engine.image(image)
-        assert held is not None
 
         def judge(reference: Reference) -> Verdict:
             judged = ImageRef(id=held.id, digest=reference.digest, reference=str(reference))
@@ -64,7 +63,6 @@ class Bench:
 
     def manifest(self, target: str = ENVIRONMENT) -> dict[str, Any]:
         found = self.world.client().manifest(target)
-        assert found is not None
         document: dict[str, Any] = json.loads(found.content)
         return document
 

@@ -63,13 +63,10 @@ def test_capabilities(code: str, text: str) -> None:
 
 def test_wheel_names() -> None:
     modern = wheel_name("tensorflow-2.20.0-cp313-cp313-manylinux_2_17_x86_64.manylinux2014_x86_64.whl")
-    assert modern is not None
     assert (modern.python, modern.arch, modern.glibc, modern.version) == ("3.13", "x86_64", "2.17", "2.20.0")
     oldest = wheel_name("tensorflow-1.13.1-cp27-cp27mu-manylinux1_x86_64.whl")
-    assert oldest is not None
     assert (oldest.python, oldest.glibc) == ("2.7", "2.5")
     anywhere = wheel_name("nvidia_cudnn_cu12-9.3.0.75-py3-none-manylinux2014_x86_64.whl")
-    assert anywhere is not None
     assert (anywhere.python, anywhere.glibc) == ("", "2.17")
     for other in ("tensorflow-2.20.0-cp313-cp313-win_amd64.whl", "tensorflow-gpu-2.12.0.tar.gz", "linux-notes.txt"):
         assert wheel_name(other) is None

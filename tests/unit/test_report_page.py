@@ -249,7 +249,6 @@ def test_bars_never_overlap_and_stay_in_the_chart(measured: tuple[Phase, ...]) -
 def test_nested_phases_begin_with_their_parent_and_count_once() -> None:
     seconds = {"start": 1.0, "import": 8.0, "import: libraries": 2.0, "import: modules": 6.0, "first op": 1.0}
     chart = charts.timeline(tuple(Phase(phase=name, cold_s=(took,)) for name, took in seconds.items()))
-    assert chart is not None
     ((_, every),) = chart.lanes
     assert "10 s" in chart.words
     bars = {bar.title: bar for bar in every}
@@ -274,7 +273,6 @@ def test_layers_are_named_by_their_purpose_and_drawn_in_proportion() -> None:
         "what the matrix adds",
     ]
     chart = charts.layer_chart((Layer("a", 100, ""), Layer("b", 300, steps[0]), Layer("c", 600, steps[2])))
-    assert chart is not None
     bars = [("base system: 100 B", 0.1), ("CUDA libraries: 300 B", 0.3), ("TensorFlow: 600 B", 0.6)]
     assert [(bar.title, bar.width) for bar in chart.lanes[0][1]] == bars
     assert charts.layer_chart(()) is None

@@ -104,6 +104,4 @@ def test_grammar_has_no_unused_part() -> None:
 def test_misspelt_gpu_maker_is_recognised(text: str) -> None:
     gpus = read(f"- TensorFlow version: 2.3.0\n- GPU model and memory: {text}\n").gpus
     assert len(gpus) == 1
-    row = load().gpu(gpus[0])
-    assert row is not None
-    assert row.compute_capability == "7.5"
+    assert load().gpu(gpus[0]).compute_capability == "7.5"

@@ -142,7 +142,6 @@ def test_lifeline_and_watchdog_find_the_same_descendants() -> None:
         ["sh", "-c", "sleep 60 & sh -c 'sleep 60 & wait' & echo on; wait"], stdout=subprocess.PIPE
     ) as shell:
         try:
-            assert shell.stdout is not None
             shell.stdout.readline()
             wait_for(lambda: len(lifeline._below(shell.pid)) == 3)
             assert sorted(lifeline._below(shell.pid)) == sorted(watchdog.descendants(shell.pid))

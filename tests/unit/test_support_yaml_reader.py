@@ -34,7 +34,6 @@ def problems(data: bytes) -> list[tuple[int, str, str]]:
 
 def test_texts_stay_as_written() -> None:
     matrix = parse_yaml(GOOD, "m.yaml", Matrix)
-    assert matrix.axes is not None
     assert matrix.axes.python == ("3.10", "3.11")
     assert matrix.budgets.size_gb == 2.5
 

@@ -60,8 +60,7 @@ def test_cuda_version_of_a_base_comes_from_files_that_the_loader_finds() -> None
 
 
 def test_file_name_of_a_cuda_runtime_is_ignored() -> None:
-    facts = found(DEBIAN, PYTHON, CUDA, {f"{LIB}/libcudart.so.11.8.89": run_time(11020)})
-    assert facts.cuda == "11.2"
+    assert found(DEBIAN, PYTHON, CUDA, {f"{LIB}/libcudart.so.11.8.89": run_time(11020)}).cuda == "11.2"
 
 
 def test_libraries_outside_the_loader_path_do_not_belong_to_the_base() -> None:
@@ -113,14 +112,12 @@ def test_red_hat_base_with_python_needs_no_dnf() -> None:
     facts = found(RED_HAT, python)
     assert facts.refused == ""
     row = as_system("ubi", facts, None, CATALOG.systems)
-    assert row is not None
     assert (row.python, row.package_source) == ("3.11", "")
 
 
 def test_debian_base_without_python_gets_the_one_of_its_release() -> None:
     facts = found(DEBIAN)
     row = as_system("corp", facts, None, CATALOG.systems)
-    assert row is not None
     assert (row.python, row.package_source, row.image) == ("3.11", "debian", PINNED)
     assert as_system("corp", facts, "3.9", CATALOG.systems) is None
 
@@ -129,8 +126,6 @@ def test_newest_python_of_a_base_is_used_unless_one_is_named() -> None:
     both = {"usr/local/bin/python3.9": b"#!", "usr/local/lib/python3.9/venv/__init__.py": b""}
     facts = found(DEBIAN, PYTHON, both)
     row, named = (as_system("corp", facts, wanted, CATALOG.systems) for wanted in (None, "3.9"))
-    assert row is not None
-    assert named is not None
     assert row.pythons == ("3.11", "3.9")
     assert named.pythons == ("3.9",)
 
@@ -142,7 +137,7 @@ def test_file_without_execute_permission_is_not_a_python() -> None:
 
 def test_base_that_differs_from_its_catalogue_row_is_reported_by_field() -> None:
     name = "nvidia/cuda:11.8.0-cudnn8-runtime-ubuntu22.04"
-    env = {"NVIDIA_REQUIRE_CUDA": CATALOG.image(name).require_cuda}  # type: ignore[union-attr]
+    env = {"NVIDIA_REQUIRE_CUDA": CATALOG.image(name).require_cuda}
     facts = found(DEBIAN, PYTHON, CUDA, {f"{LIB}/libcudart.so.11.8.89": run_time(11020)}, name=name, env=env)
     differing = {one.field: (one.catalog, one.image) for one in facts.disagreements}
     assert differing["cuda"] == ("11.8", "11.2")
@@ -168,5 +163,4 @@ def test_missing_base_is_pulled_and_known_by_its_digest(tmp_path: Path, monkeypa
     assert facts.image == PINNED
     assert said == [f"pulling {PINNED}"]
     assert "none that is known" in facts.refused
-    again = msgspec.json.decode(msgspec.json.encode(facts), type=BaseFacts)
-    assert again == facts
+    assert msgspec.json.decode(msgspec.json.encode(facts), type=BaseFacts) == facts

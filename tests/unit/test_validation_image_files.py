@@ -207,9 +207,7 @@ def test_whiteout_after_a_file_of_its_layer_deletes_it() -> None:
 def test_hidden_entries_are_known_by_layer() -> None:
     files = image_of({"x": b"1", "y": b"1"}, {"x": b"2", "y": b"2"}, {"x": b"3", "y": b"1"})
     assert [one.layer for one in files.hidden["x"]] == [0, 1]
-    found = files.was("x", 1)
-    assert found is not None
-    assert found.row.digest == hashlib.sha256(b"2").digest()
+    assert files.was("x", 1).row.digest == hashlib.sha256(b"2").digest()
     assert (files.is_changed("x"), files.is_changed("y"), files.is_changed("z")) == (True, False, False)
 
 
@@ -238,23 +236,17 @@ def binary_of(content: bytes, size: int | None = None) -> Binary | None:
 def test_dynamic_section_is_read_wherever_it_is(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layer_scan, "_HEAD", PIECE * 2)
     monkeypatch.setattr(layer_scan, "_ENDS", PIECE * 2)
-    found = binary_of(_large(at, PIECE * 40))
-    assert found is not None
-    assert found.soname == "libmiddle.so.1"
+    assert binary_of(_large(at, PIECE * 40)).soname == "libmiddle.so.1"
 
 
 def test_damaged_file_has_its_reason_and_an_empty_one_is_no_binary(monkeypatch: pytest.MonkeyPatch) -> None:
     lost = bytearray(_large(4096, PIECE * 4))
     lost[32:40] = struct.pack("<Q", 1 << 62)
     for content in (bytes(lost), b"\x7fELF"):
-        found = binary_of(content)
-        assert found is not None
-        assert found.damaged
+        assert binary_of(content).damaged
     assert binary_of(b"") is None
     monkeypatch.setattr(layer_scan, "_LARGEST", PIECE)
-    holes = binary_of(b"\x7fELF" + bytes(PIECE), 2 * PIECE)
-    assert holes is not None
-    assert holes.damaged == "it is larger than any"
+    assert binary_of(b"\x7fELF" + bytes(PIECE), 2 * PIECE).damaged == "it is larger than any"
     endless = bytearray(_large(PIECE, PIECE * 2))
     endless[64 + 56 + 32 : 64 + 56 + 40] = struct.pack("<Q", 1 << 40)
     assert len(layer_scan._dynamic(bytes(endless))) == layer_scan._ENDS

@@ -276,7 +276,6 @@ def test_record_is_written_for_new_build_files_only(
         return found
 
     monkeypatch.setattr(verdict_store, "validate", looked)
-    assert found.environment is not None
     place = workspace(tmp_path)
     request = ValidationRequest(
         "sha256:1", environment=found.environment, built=found.image.id if built else digest("other"), known=before

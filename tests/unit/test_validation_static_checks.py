@@ -37,7 +37,7 @@ MODULE = f"{SITE}/one.cpython-311-x86_64-linux-gnu.so"
 
 
 def real_object() -> bytes:
-    folder = Path(importlib.util.find_spec("msgspec").origin or "").parent  # type: ignore[union-attr]
+    folder = Path(importlib.util.find_spec("msgspec").origin or "").parent
     return next(folder.glob("*.so")).read_bytes()
 
 
@@ -92,8 +92,7 @@ def test_packages_that_differ_from_the_lock_are_reported(layer: Layer, names: li
 def test_requirement_markers_use_the_image_s_python(requirement: str, code: str | None) -> None:
     user = {f"{SITE}/a-1.dist-info/METADATA": f"Name: a\nVersion: 1\nRequires-Dist: {requirement}\n".encode()}
     there = {**package("numpy", "2.4.6", {}), **package("old", "2004d-1", {})}
-    found = codes(consistent, there, user, facts={"python": "3.12"})
-    assert found == ([(code, "a")] if code else [])
+    assert codes(consistent, there, user, facts={"python": "3.12"}) == ([(code, "a")] if code else [])
 
 
 def test_dependencies_are_searched_only_in_the_image() -> None:

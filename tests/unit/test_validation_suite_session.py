@@ -50,7 +50,6 @@ def run(script: Script, foreign: str = "") -> Unfinished | None:
 )
 def test_run_that_did_not_end_well_has_its_reason(script: Script, text: str, code: Code | None) -> None:
     why = run(script)
-    assert why is not None
     assert text in why.why
     assert why.code is (code or Code.PROBE_CRASHED)
 
@@ -166,7 +165,6 @@ def test_program_in_place_of_python_is_reported(tmp_path: Path, program: str, te
     python.write_text(f"#!/bin/sh\n{program}\n")
     python.chmod(0o755)
     why = here(str(python), b"{}", Session((), lambda _: None), time_limit=LIMIT_S)
-    assert why is not None
     assert why.why == f"not run: {text}"
 
 

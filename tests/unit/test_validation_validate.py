@@ -135,7 +135,7 @@ OWN, FRESH = (next(check for check in CHECKS if check.name == name) for name in 
 
 
 def computed(spec: ContainerSpec) -> list[float]:
-    left, right = (json.loads(text) for text in re.search(r"left, right = (.*), (\[\[.*)\n", spec.command[-1]).groups())  # type: ignore[union-attr]
+    left, right = (json.loads(text) for text in re.search(r"left, right = (.*), (\[\[.*)\n", spec.command[-1]).groups())
     return [
         float(sum(x * y for x, y in zip(row, column, strict=True)))
         for row in left

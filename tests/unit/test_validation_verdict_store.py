@@ -356,7 +356,6 @@ def test_damaged_byte_never_changes_the_verdict(name: str, kept: Workspace) -> N
 def test_record_without_a_checksum_runs_again(kept: Workspace) -> None:
     path = kept.results(environment().id) / "validated.json"
     found = read_document(path, Validated)
-    assert found is not None
     path.write_text(json.dumps({"schema": found.schema, "key": found.key}))
     assert again(kept) == ("FAILED", True)
     assert again(kept) == ("FAILED", False)
