@@ -18,7 +18,7 @@ from envbuilder.compat.check import findings_of
 from envbuilder.compat.findings import finding
 from envbuilder.finding import SEVERITY_RANK, Code, Finding, Severity, written
 from envbuilder.reproduce.grammar import GRAMMAR, old_release
-from envbuilder.reproduce.messages.catalog import MessageMatch, get, marked
+from envbuilder.reproduce.messages.catalog import MessageMatch, Text, get, is_title, marked
 from envbuilder.reproduce.question import Case, gpus_of, is_since
 from envbuilder.reproduce.report.reported import Complaint, Pause, Reported
 from envbuilder.reproduce.terms import library_name, opens
@@ -42,11 +42,12 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     fix: FixTarget = "unknown"
     explains: frozenset[Complaint] = frozenset()
     fixed_by: frozenset[str] = frozenset()
+    fixes: tuple[Text, ...] = ()
     hides: frozenset[Code] = frozenset()
     outranks: Area | None = None
-    disproved: Literal["import", "loading"] | None = None
+    refuted_by: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
-    states: Literal["cudnn", "python", "driver"] | None = None
+    needs_driver: bool = False
     windows: bool = False
     any_build: bool = False
     no_kernels: bool = False
@@ -122,41 +123,42 @@ def forecast(case: Case) -> tuple[Finding, ...]:
     found = findings_of(case.question, case.catalog)
     if reported.platform == "windows":
         found = tuple(_for_windows(row, reported) for row in found if cause_of(row.code).windows)
-    kept = (
-        *_before_catalogue(case),
-        *(row for row in found if _is_stated(row, reported) and not _is_disproved(row, case)),
-    )
+    kept = (*_before_catalogue(case), *(row for row in found if not refuted(row.code, case)))
     return kept if any(map(is_cause, kept)) else (*kept, *_by_toolkit(case))
 
 
-def _is_stated(row: Finding, reported: Reported) -> bool:
-    """Return True if a finding concerns a stated value rather than one that envbuilder chose."""
-    match cause_of(row.code).states:
-        case "cudnn":
-            return reported.cudnn is not None or any("cudnn" in name for name in reported.packages)
-        case "python":  # a TensorFlow that was started has a wheel, even if the version looks wrong
-            return reported.python is not None and not any(_INSTALLED.search(row.text) for row in reported.evidence)
-        case _:
-            return True
+def refuted(code: Code, case: Case) -> bool:
+    """Return True if a stated fact refutes a forecast for which no message speaks."""
+    named = any(get(row.signature).code is code for row in case.messages)
+    return not named and any(map(case.holds, cause_of(code).refuted_by))
 
 
-_INSTALLED = re.compile(r"site-packages[/\\]tensorflow|dist-packages/tensorflow")
+_STOPS_BEFORE: frozenset[Complaint] = frozenset({"installing", "import", "building"})
 
 
-def _is_disproved(row: Finding, case: Case) -> bool:
-    """Return True if the log went on past the step that this finding stops, or if nothing in the report is about it."""
-    cause, known = cause_of(row.code), [get(each.signature) for each in case.messages]
-    if cause.disproved is None or any(each.code is row.code for each in known):
-        return False
-    if cause.disproved == "loading" and marked("ran", case.messages):
-        return True
-    if cause.packages and not case.reported.packages.keys() & cause.packages:
-        return True  # holds only for unpinned installations made today
-    installing = any(each.layer == "install" for each in known)
-    if row.code is Code.PYTHON_UNSUPPORTED and not installing and (known or case.gpu):
-        return True  # a question about an unused GPU implies that TensorFlow was installed
-    texts = [*(each.text for each in case.reported.evidence), *(each.text for each in case.messages)]
-    return any(mark in text for text in texts for mark in GRAMMAR.went_on[cause.disproved])
+def asked_of(case: Case) -> set[Complaint]:
+    """Return the complaints of a report; a package that stops the import is one."""
+    reported = case.reported
+    stops = any(row.exact and cause_of(get(row.signature).code).area == "packages" for row in case.messages)
+    if stops and "invisible" not in reported.complaints:
+        return {"import", "installing"}
+    return {*reported.complaints, *(("slow",) if reported.pauses else ())}
+
+
+def stands(row: MessageMatch, case: Case) -> bool:
+    """Return True if a message explains a complaint of the report, and no stated fact refutes it.
+
+    An error that a program printed is a complaint itself, and so is a title.
+    """
+    known, asked = get(row.signature), asked_of(case)
+    explained = known.explains or cause_of(known.code).explains
+    goes_on = "goes_on" in known.marks or known.layer == "symptom"
+    if goes_on:
+        explained -= _STOPS_BEFORE
+    weak = goes_on or known.prose or "suggests" in known.marks or known.severity is not Severity.ERROR
+    weak = weak and not is_title(row)
+    unasked = weak and known.code is not None and asked and explained.isdisjoint(asked)
+    return not unasked and not any(map(case.holds, known.refuted_by))
 
 
 def _before_catalogue(case: Case) -> Iterator[Finding]:

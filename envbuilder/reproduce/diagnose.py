@@ -12,7 +12,7 @@ import msgspec
 from envbuilder import versions
 from envbuilder.catalog.model import DISTRIBUTIONS
 from envbuilder.compat.check import findings_of
-from envbuilder.compat.findings import finding, name_of, span
+from envbuilder.compat.findings import finding, listed, name_of, span
 from envbuilder.compat.unknown import elsewhere, side_by_side
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.reproduce.causes import (
@@ -27,6 +27,7 @@ from envbuilder.reproduce.causes import (
     is_cause,
     other_builds,
     slow_starts,
+    stands,
 )
 from envbuilder.reproduce.grammar import GRAMMAR
 from envbuilder.reproduce.messages.catalog import Layer, LogMessage, MessageMatch, get, is_title, marked
@@ -37,9 +38,10 @@ from envbuilder.reproduce.terms import (
     Facts,
     bring_cuda,
     filled,
+    filled_or_none,
+    fitting,
     in_place,
     missing_libraries,
-    place_of,
     terms,
     with_command,
     with_values,
@@ -59,6 +61,8 @@ def predict(case: Case) -> tuple[Finding, ...]:
     shown = _proved(case)
     proved = frozenset(row.code for row in shown)
     builds = other_builds(case)
+    if case.reported.origin == "source" and any(is_cause(row) and row.severity is Severity.ERROR for row in shown):
+        builds = tuple(map(as_remark, builds))  # the line says more about it
     forecasts = () if builds else forecast(case)
     if any(cause_of(row.code).area == "kernels" and explains(row.code, case.reported) for row in forecasts):
         memory = {row.code for row in shown if row.code is Code.STALLS} if marked("memory", case.messages) else set()
@@ -77,6 +81,8 @@ def predict(case: Case) -> tuple[Finding, ...]:
     kept = tuple(row for row in (*predicted, *_besides(shown, predicted)) if row.code not in explained)
     if elsewhere and all(get(row.signature).layer == "symptom" for row in case.messages if get(row.signature).code):
         kept = predicted
+    if builds and all(get(row.signature).layer == "symptom" for row in case.messages if get(row.signature).code):
+        kept = ()  # the other build explains it
     if tagged:
         kept = tuple(row for row in kept if row.code is not Code.PACKAGE_CONFLICT)
     if case.reported.origin == "jetson":  # no wheel of the index fits it
@@ -89,33 +95,19 @@ _TOWARDS_A_GPU: set[Layer] = {"driver", "loader", "container", "symptom"}
 
 
 def _related(case: Case) -> tuple[MessageMatch, ...]:
-    """Drop messages of another TensorFlow, and messages about a GPU if only the import or installation fails."""
-    reported, messages = case.reported, case.messages
-    asked = set(reported.complaints)
-    stopped = any(row.exact and cause_of(get(row.signature).code).area == "packages" for row in messages)
-    only = (stopped and "invisible" not in asked) or (bool(asked) and asked <= _AT_IMPORT | {"building"})
-    grows = reported.environment.get("TF_FORCE_GPU_ALLOW_GROWTH", "").lower() == "true"
-    first = is_since(_FIRST_WITH_KERAS, reported) and not is_since("2.0", reported)
-    unrelated = {"tf1_code", "contrib_missing"} if first else set()  # 1.x contains these names
-    others = marked("other_vendor", messages)
-    rest = {get(row.signature).layer for row in messages if get(row.signature).code is not None and row not in others}
-    about_gpu = rest <= _TOWARDS_A_GPU if rest else "invisible" in asked
-    if others and about_gpu and not (reported.gpus or reported.driver or reported.compute_capabilities):
+    """Keep the messages that explain the complaint; a program's own line says better what a sentence says too."""
+    others = marked("other_vendor", case.messages)
+    rows = [row for row in case.messages if stands(row, case)]
+    rest = {get(row.signature).layer for row in rows if get(row.signature).code is not None and row not in others}
+    about_gpu = rest <= _TOWARDS_A_GPU if rest else "invisible" in case.reported.complaints
+    if about_gpu and any(row in others for row in rows):
         return others[:1]
-    unrelated |= {row.signature for row in others}
-    printed = {get(row.signature).code for row in messages if row.exact and not get(row.signature).prose}
-    on_path = reported.platform == "windows" or "LD_LIBRARY_PATH" in reported.environment
-    if reported.install != "pip" or "invisible" not in asked or on_path:
-        unrelated.add("conda_cuda_for_pip")
-    for row in messages:
-        known = get(row.signature)
-        if only and ("goes_on" in known.marks or known.layer == "symptom"):
-            unrelated.add(known.id)
-        if known.prose and known.code is not None and known.code in printed:
-            unrelated.add(known.id)  # a program's own line says it better
-        if grows and known.code is Code.STALLS and "memory" in known.marks:
-            unrelated.add(known.id)
-    return tuple(row for row in messages if row.signature not in unrelated)
+    printed = {get(row.signature).code for row in rows if row.exact and not get(row.signature).prose} - {None}
+    return tuple(
+        row
+        for row in rows
+        if row not in others and not (get(row.signature).prose and get(row.signature).code in printed)
+    )
 
 
 def _proved(case: Case) -> tuple[Finding, ...]:
@@ -129,10 +121,11 @@ def _proved(case: Case) -> tuple[Finding, ...]:
     libraries = [row for row, known in named if known.code is Code.MISSING_LIBRARY and "library" in row.values]
     missing = missing_libraries(libraries, case) if libraries else None
     facts = terms(case)
+    shown = [(row, known) for row, known in named if missing is None or row not in libraries]
+    last = {row.signature: row for row, known in shown if known.layer == "cudnn"}  # a later one is of another attempt
     made = {
-        (known.code, row.values.get("library", known.id)): _shown(row, known, facts)
-        for row, known in reversed(named)
-        if missing is None or row not in libraries
+        (known.code, row.values.get("library", known.id)): _shown(last.get(row.signature, row), known, facts)
+        for row, known in reversed(shown)
     }
     return (*((missing,) if missing is not None else ()), *reversed(made.values()))
 
@@ -250,7 +243,7 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     alone = shown is not None and not symptom and not shown.prose and "suggests" not in shown.marks
     proved = decisive is not None and decisive.exact and alone
     packages = lead is not None and cause_of(lead.code).area == "packages"
-    ask = () if proved else deciding_commands(case.reported, place_of(case), ("import",) if packages else None)
+    ask = () if proved else deciding_commands(case.reported, case.place, ("import",) if packages else None)
     common: dict[str, Any] = {"line": line, "quote": quote, "harmless": harmless, "ask": ask}
     noise = _complained_noise(case)
     if lead is None and noise is not None:
@@ -258,14 +251,22 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
         quote = noise.text.removeprefix("# ")
         common |= {"line": noise.line, "quote": quote, "fix": GRAMMAR.ask["harmless"]}
         return ReportDiagnosis(cause=cause, confidence="likely", place="unknown", **common)
+    told_apart = _told_apart(case) if lead is None or symptom else ""
+    if told_apart:
+        cause, fix = f"{told_apart} No line of the report says why.", GRAMMAR.ask["told_apart"]
+        return ReportDiagnosis(cause=cause, confidence="likely", place="versions", fix=fix, **common)
     if lead is None or symptom:
         no_reason = "TensorFlow finds no GPU, and the report does not contain the reason."
         cause = no_reason if lead is not None else GRAMMAR.open_question(case.reported.complaints).missing
         cause += _fitting(case)
         return ReportDiagnosis(cause=cause, confidence="unsure", place="unknown", **common)
-    own_build = _of_nvidia(lead, case)
-    if own_build:
-        lead = msgspec.structs.replace(lead, fix=own_build)
+    better = next((text for each in cause_of(lead.code).fixes if (text := filled_or_none(each, facts))), lead.fix)
+    fix = fitting(better, case)
+    if better and not fix:
+        message = lead.message.removeprefix(f"Line {line} shows it. ")
+        cause = f"{message} The usual fix was tried, as the report says: {better}"
+        return ReportDiagnosis(cause=cause, confidence="unsure", place="unknown", codes=(lead.code,), **common)
+    lead = msgspec.structs.replace(lead, fix=fix)
     after = _after(lead, case)
     if after is not None:
         pair = f"{after.fix} With that driver: {lead.fix}" if cause_of(after.code).area == "host" else after.fix
@@ -327,16 +328,19 @@ def _fitting(case: Case) -> str:
     return f" The stated versions (TensorFlow {reported.tensorflow}, CUDA {reported.cuda}{cudnn}) go together."
 
 
-_AMPERE = "8.0"
-
-
-def _of_nvidia(lead: Finding, case: Case) -> str:
-    """Name NVIDIA's build, which serves GPUs that no build of the package index does; '' for other cases."""
-    facts = terms(case)
-    if cause_of(lead.code).area != "kernels" or not versions.at_least(str(facts.get("capability", "0")), _AMPERE):
+def _told_apart(case: Case) -> str:
+    """Say which single version the report changes between what works and what fails; '' if it does not say."""
+    reported = case.reported
+    others = {name: [row.value for row in reported.works if row.field == name] for name in GRAMMAR.titles}
+    apart = {name: values for name, values in others.items() if values and getattr(reported, name, None)}
+    if len(apart) != 1 or not reported.complaints:
         return ""
-    first = case.question is not None and not versions.at_least(case.question.tensorflow, "2.0")
-    return GRAMMAR.ask["nvidia_1"] if first else "" if "served_by" in facts else GRAMMAR.ask["nvidia_2"]
+    name, values = next(iter(apart.items()))
+    failing = getattr(reported, name)
+    if not isinstance(failing, str) or failing in values:
+        return ""
+    working = listed(list(dict.fromkeys(values)))
+    return f"By the report {GRAMMAR.titles[name]} {working} works and {failing} does not: that is the difference."
 
 
 _WARNED = re.compile(r": [EW] |^[EW]0000 ")

@@ -33,7 +33,7 @@ from envbuilder.reproduce.messages.catalog import marked
 from envbuilder.reproduce.question import Case, driver_of, gpus_of, release_of
 from envbuilder.reproduce.rebuild import PUBLISHED, requirement, word
 from envbuilder.reproduce.report.reported import Reported, ReportStatement
-from envbuilder.reproduce.terms import bounds, is_installed, place_of, span_of
+from envbuilder.reproduce.terms import bounds, is_before_catalogue, is_installed, span_of
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def _is_choice(case: Case, diagnosis: ReportDiagnosis, span: str) -> bool:
     reported, question, gpus = case.reported, case.question, known_gpus(case)
     if reported.origin in _OTHER_MAKERS or reported.arch in {"aarch64", "ppc64le"} or reported.platform == "macos":
         return False
-    if question is not None and _before_all(question, case.catalog):
+    if is_before_catalogue(case) or (question is not None and _before_all(question, case.catalog)):
         return False  # any proposal would be years newer
     if not diagnosis.codes:
         return bool(gpus) and case.asks_for_versions
@@ -269,7 +269,7 @@ def _removes_cause(near: Near[Question], search: _Search) -> bool:
     cause, fields = cause_of(search.lead), {change.field for change in near.changes}
     if cause.fixed_by and not fields & cause.fixed_by:
         return False
-    return cause.states != "driver" or search.question.driver is not None
+    return not cause.needs_driver or search.question.driver is not None
 
 
 def other_fix(lead: Code, search: _Search) -> Near[Question] | None:
@@ -364,7 +364,7 @@ def install_commands(case: Case, near: Question, environment: Environment | None
         told = environment if wheels else None
         folders = loader_folders(release) if told is not None else ()
         lines += pip_install(wanted, folders, link=told is not None and told.needs_nvrtc_link)
-    by_conda = native or (environment is None and place_of(case) == "conda" and near.cuda != question.cuda)
+    by_conda = native or (environment is None and case.place == "conda" and near.cuda != question.cuda)
     if by_conda and near.gpu and release.cuda is not None:
         lines.append(f"conda install -c conda-forge cudatoolkit={release.cuda} cudnn={release.cudnn}")
     tag = GRAMMAR.published_tags.get(versions.minor(version))

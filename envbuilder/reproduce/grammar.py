@@ -62,6 +62,7 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     standalone_keras: dict[str, str]
     libc_since: dict[str, str]
     toolkit_paths: dict[str, str]
+    tried: dict[str, tuple[str, ...]]
     open_questions: dict[str, OpenQuestion]
     ask: dict[str, str]
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
+import msgspec
+from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from envbuilder import versions
 from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.question import Install, Question
+from envbuilder.reproduce.grammar import GRAMMAR
 from envbuilder.reproduce.messages.catalog import MessageMatch, get, marked
-from envbuilder.reproduce.report.reported import Reported, Trust
+from envbuilder.reproduce.report.reported import SCALARS, Reported, Trust
+from envbuilder.workspace import packaged_yaml
 
 SHARED = ("numpy", "protobuf", "keras", "tf-keras", "h5py", "ml-dtypes", "typing-extensions")
 """Packages whose version can break a TensorFlow that accepts it by name."""
@@ -129,6 +133,22 @@ def _loaded(field: str, reported: Reported) -> str | None:
     return value if Trust.PROVED in trusts else None
 
 
+class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    shown_by: str = ""
+    gpu: str
+    set: str
+    run: str
+    lacks: tuple[str, ...] = ()
+
+
+@cache
+def places() -> dict[str, Place]:
+    return packaged_yaml("reproduce/terms.yaml", dict[str, Place])
+
+
+_BOUNDS = re.compile(r"(tensorflow|python|cuda|cudnn|driver|capability)((?:[<>]=?|==).+)")
+
+
 @dataclass(frozen=True)
 class Case:
     """A report as it was read: its fields and messages, and the catalogue that explains them."""
@@ -136,6 +156,55 @@ class Case:
     reported: Reported
     messages: tuple[MessageMatch, ...]
     catalog: Catalog
+
+    @cached_property
+    def place(self) -> str:
+        """How the reporter runs TensorFlow: a container system that the text names, an installer, or a system."""
+        named, reported = {row.signature for row in self.messages}, self.reported
+        shown = next((name for name, row in places().items() if row.shown_by and row.shown_by in named), None)
+        installer = reported.install if reported.install in {"conda", "docker"} else None
+        return shown or installer or ("windows" if reported.platform == "windows" else "pip")
+
+    @cached_property
+    def capability(self) -> str | None:
+        """The compute capability of the first GPU; None if it is not stated."""
+        row = next((self.catalog.gpu(name) for name in gpus_of(self.reported)), None)
+        return row.compute_capability if row is not None else next(iter(self.reported.compute_capabilities), None)
+
+    @cached_property
+    def facts(self) -> frozenset[str]:
+        """What the report states: names of fields, messages, complaints, the place, the system, and variables."""
+        reported = self.reported
+        fields = {name for name in (*SCALARS, "gpus", "compute_capabilities", "pauses") if getattr(reported, name)}
+        texts = [*(row.text for row in reported.evidence), *(row.text for row in self.messages)]
+        went_on = {
+            name for name, marks in GRAMMAR.went_on.items() if any(mark in one for one in texts for mark in marks)
+        }
+        ran = {"loaded", "imported"} if marked("ran", self.messages) else set()
+        values = {self.place, reported.platform, reported.install, reported.origin, reported.distribution}
+        values |= {f"{get(row.signature).layer} message" for row in self.messages}
+        values |= {"message"} if self.messages else set()
+        values |= {"a gpu"} if self.gpu else set()
+        values |= {"unserved"} if self.capability and not self.catalog.with_code_for(self.capability) else set()
+        values |= {*reported.packages, *("cudnn" for name in reported.packages if "cudnn" in name)}
+        variables = {f"{name}={value.lower()}" for name, value in reported.environment.items()}
+        named = {row.signature for row in self.messages}
+        found = {*fields, *went_on, *ran, *values, *variables, *reported.environment, *named, *reported.complaints}
+        return frozenset(filter(None, found))
+
+    def holds(self, conditions: str) -> bool:
+        """Return True if all hold that ``&`` joins: a fact, ``!fact``, or bounds (``tensorflow>=1.4,<2.0``)."""
+        return all(self._holds(one) for one in conditions.split("&"))
+
+    def _holds(self, condition: str) -> bool:
+        if condition.startswith("!"):
+            return not self._holds(condition[1:])
+        bounds = _BOUNDS.fullmatch(condition)
+        if bounds is None:
+            return condition in self.facts
+        text = self.capability if bounds[1] == "capability" else getattr(self.reported, bounds[1])
+        text = release_of(text) if text else ""
+        return is_version(text) and SpecifierSet(bounds[2]).contains(text, prereleases=True)
 
     @cached_property
     def version(self) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache
 
 import msgspec
 
@@ -19,20 +18,11 @@ from envbuilder.compat.unknown import FIRST_WITHOUT_WINDOWS_GPU
 from envbuilder.finding import Code, Finding
 from envbuilder.reproduce.grammar import GRAMMAR, old_release
 from envbuilder.reproduce.messages.catalog import MessageMatch, Text, marked
-from envbuilder.reproduce.question import Case, gpus_of, is_since, release_of
-from envbuilder.reproduce.report.reported import Trust
-from envbuilder.workspace import packaged_yaml
+from envbuilder.reproduce.question import Case, gpus_of, is_since, places, release_of
+from envbuilder.reproduce.report.reported import Reported, Trust
 
 _GROWTH = "`config = tf.ConfigProto(); config.gpu_options.allow_growth = True` (for tf.Session)"
-_GROWN = {"growth_in_vain", "way_out_said"}
 _UPPER = frozenset({"<", "<=", "==", "~="})
-
-
-class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    shown_by: str = ""
-    gpu: str
-    set: str
-    run: str
 
 
 class _Settings:
@@ -46,76 +36,84 @@ class _Settings:
         return self.template.replace("{name}", name).replace("{value}", value)
 
 
-@cache
-def _table() -> dict[str, Terms]:
-    return packaged_yaml("reproduce/terms.yaml", dict[str, Terms])
+class _Conditions:
+    """Writes nothing for ``{if[CONDITIONS]}`` if they hold, and is unknown otherwise."""
 
+    def __init__(self, case: Case) -> None:
+        self.case = case
 
-def place_of(case: Case) -> str:
-    """Return how the reporter runs TensorFlow: a container system that the text names, an installer, or a system."""
-    named = {row.signature for row in case.messages}
-    shown = next((name for name, row in _table().items() if row.shown_by and row.shown_by in named), None)
-    installer = case.reported.install if case.reported.install in {"conda", "docker"} else None
-    return shown or installer or ("windows" if case.reported.platform == "windows" else "pip")
+    def __getitem__(self, conditions: str) -> str:
+        if self.case.holds(conditions):
+            return ""
+        raise KeyError(conditions)
 
 
 Facts = Mapping[str, object]
 
 
 def in_place(place: str, image: str | None, command: str) -> str:
-    return f"{_table()[place].run.replace('{image}', image or 'IMAGE')} {command}".lstrip()
+    return f"{places()[place].run.replace('{image}', image or 'IMAGE')} {command}".lstrip()
 
 
 def terms(case: Case) -> Facts:
     """List what texts may name; a fact that the report does not decide is absent."""
     reported, catalog = case.reported, case.catalog
     release = case.release if reported.origin is None else None  # another build has another CUDA
-    words = _table()[place_of(case)]
+    words = places()[case.place]
     image = reported.image or "IMAGE"
     settings = _Settings(words.set.replace("{image}", image))
     version = release_of(reported.tensorflow) if reported.tensorflow and case.version else None
     old = old_release(version)
-    row = release or next(iter(distributions(version or "", None, None, catalog)), None)
+    rows = distributions(version or "", None, None, catalog)
+    stated = next((one for one in rows if one.package == reported.distribution), None)
+    row = stated or release or next(iter(rows), None)
     toolkit = catalog.toolkit(release.cuda) if release is not None else None
-    wanted = (
-        f"'{row.package}=={row.version}'" if row is not None else f"'tensorflow=={version}'" if old else "tensorflow"
-    )
+    caps = "".join(f" '{cap}'" for cap in row.caps) if row is not None else ""
+    name = f"{row.package}=={row.version}" if row is not None else f"tensorflow=={version}" if old else ""
+    wanted = f"'{name}'{caps}" if name else "tensorflow"
     made = _new_environment(row, reported.platform) if old is None else GRAMMAR.ask["old_environment"]
     newest = catalog.distributions(catalog.final_versions[-1])[0]
     own = versions.minor(reported.python) if reported.python is not None else ""
-    gpu = next(iter(gpus_of(reported)), None)
-    device = catalog.gpu(gpu) if gpu is not None else None
-    capability = device.compute_capability if device is not None else next(iter(reported.compute_capabilities), None)
-    mac = any(row.signature == "runs_on_a_mac" for row in case.messages)
-    stated = catalog.toolkit(reported.cuda)
-    finals = (one for one in catalog.releases("tensorflow") if versions.is_final(one.version))
+    gpu, capability = next(iter(gpus_of(reported)), None), case.capability
+    installed, branch = catalog.toolkit(reported.cuda), catalog.branch(reported.driver)
+    finals = [one for one in catalog.releases("tensorflow") if versions.is_final(one.version)]
     last = {python: one.version for one in finals for python in one.pythons}
+    first = {python: one.version for one in reversed(finals) for python in one.pythons}
+    serving = _serving(case)
+    tag = GRAMMAR.published_tags.get(versions.minor(version)) if version else None
+    tag = (
+        f"{versions.minor(version)}.0-gpu{'' if versions.is_prefix('2', own or '3') else '-py3'}"
+        if old and version
+        else tag
+    )
     offered = next((row.values["offered"] for row in case.messages if "offered" in row.values), None)
     by_offer = [python for python, text in last.items() if text == offered]
     found: dict[str, object | None] = {
-        "if_mac": "" if mac else None,
-        "if_windows": "" if reported.platform == "windows" else None,
-        "if_linux": "" if reported.platform != "windows" and not mac else None,
-        "installed_floor": stated.driver if stated is not None else None,
-        "nvcc": _nvcc(release.cuda, place_of(case)) if release is not None and release.cuda is not None else None,
+        "if": _Conditions(case),
+        "installed_floor": installed.driver if installed is not None else None,
+        "driver_serves": branch.cuda if branch is not None else None,
+        "tag": tag,
+        "serving": span(list(dict.fromkeys(versions.minor(one.version) for one in serving))) or None,
+        "serving_pin": f"{serving[-1].package}=={serving[-1].version}" if serving else None,
+        "nvcc": _nvcc(release.cuda, case.place) if release is not None and release.cuda is not None else None,
         "served_by": span(catalog.with_code_for(capability)) or None if capability is not None else None,
         "release": version,
         "cuda": release.cuda if release else old.cuda if old else None,
         "cudnn": release.cudnn if release else old.cudnn if old else None,
         "floor": toolkit.driver if toolkit else None,
         "grow": settings["TF_FORCE_GPU_ALLOW_GROWTH=true"] if not version or is_since("1.14", reported) else _GROWTH,
-        "if_grown": "" if {row.signature for row in case.messages} & _GROWN == {"growth_in_vain"} else None,
         "capability": capability,
-        "if_keras_2": "" if version and not is_since("2.16", reported) else None,
-        "if_gpu_1": "" if reported.distribution == "tensorflow-gpu" and not is_since("2.0", reported) else None,
         "driver": reported.driver,
         "gpu": gpu,
         "installed": reported.cuda,
+        "installed_cudnn": reported.cudnn,
+        "toolkit_path": GRAMMAR.toolkit_paths.get(case.place) if not _is_proved("cuda", reported) else None,
         "python": reported.python,
         "pythons": f"{row.pythons[0]} to {row.pythons[-1]}" if row is not None and row.pythons else old and old.pythons,
         "fresh": f"{made} && pip install {wanted}" if made else None,
         "python_fits": own if row is not None and own in row.pythons else None,
         "newest_here": last.get(own),
+        "first_here": first.get(own),
         "offered": offered,
         "offered_python": by_offer[0] if len(by_offer) == 1 and not own else None,
         "show_python": GRAMMAR.ask["python"],
@@ -131,6 +129,21 @@ def terms(case: Case) -> Facts:
     if paired is not None and paired != reported.packages.get("keras"):
         found["keras"] = f"keras=={paired}"
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _serving(case: Case) -> list[TensorflowRelease]:
+    """List the releases of the stated major that were built with the installed CUDA, with a wheel for this Python."""
+    cuda, stated = case.reported.cuda, case.version
+    python = versions.minor(case.reported.python) if case.reported.python else None
+    rows = [*case.catalog.releases("tensorflow-gpu"), *case.catalog.releases("tensorflow")]
+    found = [
+        row
+        for row in rows
+        if cuda and row.gpu and row.cuda and versions.is_prefix(row.cuda, cuda)
+        if versions.is_final(row.version) and python in (None, *row.pythons)
+        if stated is None or versions.same_major(stated, row.version)
+    ]
+    return sorted(found, key=lambda row: versions.key(row.version))
 
 
 def _new_environment(row: TensorflowRelease | None, platform: str | None) -> str | None:
@@ -163,7 +176,7 @@ def with_values(row: MessageMatch, facts: Facts) -> Facts:
         **row.values,
         **plain,
         **lines,
-        **_of_file(row.values.get("library", ""), str(facts.get("python", "3"))),
+        **_of_file(row.values.get("library", ""), facts),
     }
     wanted = row.values.get("symbol", "").removeprefix("GLIBC_")
     systems = GRAMMAR.libc_since.items() if versions.key_or_none(wanted) else ()
@@ -171,17 +184,23 @@ def with_values(row: MessageMatch, facts: Facts) -> Facts:
     return {**values, "libc_since": since} if since else values
 
 
-def _of_file(name: str, python: str) -> dict[str, str]:
-    """Return what the file name of a CUDA library says about releases before the catalogue: libcublas.so.9.0."""
+def _of_file(name: str, facts: Facts) -> dict[str, str]:
+    """Return what the file name of a CUDA library says: its folder, if it is said to be installed, and old releases."""
     dll = re.search(r"64_([0-9])([0-9])\.dll$", name)
     number = f"{dll[1]}.{dll[2]}" if dll is not None else name.rpartition(".so.")[2]
     field = "cudnn" if "cudnn" in name else "cuda"
-    rows = (row for row in GRAMMAR.before_catalogue if number != _STILL_IN_USE and getattr(row, field) == number)
-    old = next(rows, None)
+    cuda, cudnn, folder = str(facts.get("installed", "")), str(facts.get("installed_cudnn", "")), dict[str, str]()
+    there, path = cudnn if field == "cudnn" else cuda, str(facts.get("toolkit_path", ""))
+    if path and cuda and there and versions.key_or_none(number) and versions.is_prefix(number, there):
+        product = f"{'cuDNN' if field == 'cudnn' else 'CUDA'} {there}"
+        folder = {"library_folder": path.replace("{cuda}", versions.line(cuda)), "library_folder_of": product}
+    rows = [row for row in GRAMMAR.before_catalogue if number != _STILL_IN_USE and getattr(row, field) == number]
+    same = [row for row in rows if cudnn and versions.same_major(row.cudnn, cudnn)]
+    old = next(iter(same or rows), None)
     if old is None:
-        return {}
-    tag = old.tag.removesuffix("-py3") if versions.is_prefix("2", python) else old.tag
-    return {"library_cuda": old.cuda, "library_cudnn": old.cudnn, "library_tag": tag}
+        return folder
+    tag = old.tag.removesuffix("-py3") if versions.is_prefix("2", str(facts.get("python", "3"))) else old.tag
+    return {**folder, "library_cuda": old.cuda, "library_cudnn": old.cudnn, "library_tag": tag}
 
 
 def filled(text: Text, facts: Facts) -> str:
@@ -192,6 +211,28 @@ def filled(text: Text, facts: Facts) -> str:
         except KeyError:
             continue
     raise KeyError(text)
+
+
+def filled_or_none(text: Text, facts: Facts) -> str | None:
+    try:
+        return filled(text, facts)
+    except KeyError:
+        return None
+
+
+_SENTENCE = re.compile(r"(?<=[.])\s+(?=[A-Z`])")
+
+
+def fitting(fix: str, case: Case) -> str:
+    """Leave out the sentences of a fix that the reporter has carried out already, or cannot where TensorFlow runs.
+
+    The first of them is kept if no other is left, unless it was tried: then the result is ''.
+    """
+    tried = [word for name, words in GRAMMAR.tried.items() if name in case.facts for word in words]
+    lacks, sentences = places()[case.place].lacks, _SENTENCE.split(fix)
+    fresh = [one for one in sentences if not any(word in one for word in tried)]
+    runs = [one for one in fresh if not any(f"`{word} " in one for word in lacks)]
+    return " ".join(runs or fresh[:1])
 
 
 def bounds(name: str, release: TensorflowRelease) -> str | None:
@@ -234,15 +275,10 @@ def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
     windows = sure and case.reported.platform == "windows"
     variant = "windows" if windows else "command" if command else "unsure"
     majors = {versions.major(row.cuda or "0") for row in openers}
-    if (
-        variant == "unsure"
-        and len(majors) == 1
-        and min(majors) >= _ANY_OF_A_MAJOR
-        and place_of(case) in {"pip", "conda"}
-    ):
-        variant, command = "family", _apart(openers[-1], place_of(case), cuda=cuda, cudnn=bool(cudnn))
+    if variant == "unsure" and len(majors) == 1 and min(majors) >= _ANY_OF_A_MAJOR and case.place in {"pip", "conda"}:
+        variant, command = "family", _apart(openers[-1], case.place, cuda=cuda, cudnn=bool(cudnn))
     if cuda and openers == [case.release] and is_installed(case, cudnn=bool(cudnn)):
-        folder = GRAMMAR.toolkit_paths.get(place_of(case), GRAMMAR.toolkit_paths["pip"])
+        folder = GRAMMAR.toolkit_paths.get(case.place, GRAMMAR.toolkit_paths["pip"])
         installed, opened = case.reported.cuda or "", openers[-1].cuda
         cuda_line = opened if versions.major(installed) < _ANY_OF_A_MAJOR else versions.minor(installed)
         variant, command = "elsewhere", folder.format(cuda=cuda_line)
@@ -266,11 +302,15 @@ def with_command(row: Finding, case: Case) -> Finding:
     return msgspec.structs.replace(row, fix=fix) if fix else row
 
 
+def _is_proved(field: str, reported: Reported) -> bool:
+    """Return True if a running program printed the value, so that the file was found."""
+    return any(row.field == field and row.trust is Trust.PROVED for row in reported.evidence)
+
+
 def is_installed(case: Case, *, cudnn: bool = True) -> bool:
     """Return True if the report says that the CUDA (and cuDNN) which its release opens is installed where it runs."""
     reported, release = case.reported, case.release
-    proved = any(row.field == "cuda" and row.trust is Trust.PROVED for row in reported.evidence)
-    if release is None or not reported.cuda or proved or place_of(case) not in {"pip", "windows"}:
+    if release is None or not reported.cuda or _is_proved("cuda", reported) or case.place not in {"pip", "windows"}:
         return False
     said = any(row.signature == "installed_said" for row in case.messages)
     is_line = versions.major(reported.cuda) >= _ANY_OF_A_MAJOR or versions.line(reported.cuda) == release.cuda
@@ -294,6 +334,11 @@ def span_of(case: Case) -> str:
         return ""  # a build that the catalogue does not know
     first, last = (known[0], known[-1]) if known else _printed_by(case) or ("", "")
     return f">={first},<={last}.99" if first and versions.at_least(last, first) else ""
+
+
+def is_before_catalogue(case: Case) -> bool:
+    """Return True if a library of the log is one of releases before the catalogue, and of no other."""
+    return any("library_cuda" in _of_file(row.values.get("library", ""), {}) for row in case.messages)
 
 
 def _printed_by(case: Case) -> tuple[str, str] | None:
@@ -347,7 +392,7 @@ def _command(openers: list[TensorflowRelease], case: Case, *, cuda: bool, cudnn:
     reported, release, stated = case.reported, openers[-1], openers == [case.release]
     toolkit = release.cuda or ""
     python = versions.minor(reported.python) if reported.python else None
-    place = place_of(case)
+    place = case.place
     if place in {"docker", "podman", "singularity", "kubernetes"}:
         tag = GRAMMAR.published_tags.get(versions.minor(release.version), f"{versions.minor(release.version)}.0-gpu")
         return f"docker run --rm --gpus all -it tensorflow/tensorflow:{tag}" if stated else ""

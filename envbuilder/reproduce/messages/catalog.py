@@ -12,6 +12,7 @@ import msgspec
 
 from envbuilder.finding import Code, Severity
 from envbuilder.reproduce.grammar import GRAMMAR, phrase
+from envbuilder.reproduce.report.reported import Complaint
 from envbuilder.reproduce.transcript import LOGGED, Transcript, clean, excerpt
 from envbuilder.workspace import packaged_in, packaged_yaml
 
@@ -40,8 +41,9 @@ class LogMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     A line must contain one of the ``literals`` (any case) before ``regex`` is tried (``re`` syntax, ASCII, case as
     written). ``versions`` says where it occurs; ``code`` is the finding that it proves (None for facts and noise).
-    ``prose`` marks sentences of people rather than programs. ``samples`` are example lines in the form that the program
-    prints.
+    ``prose`` marks sentences of people rather than programs. ``explains`` are the complaints that it explains, if fewer
+    than its code does; ``refuted_by`` are conditions (`Case.holds`) of which one refutes it. ``samples`` are example
+    lines in the form that the program prints.
     """
 
     id: str
@@ -57,6 +59,8 @@ class LogMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     code: Code | None = None
     marks: frozenset[Mark] = frozenset()
     prose: bool = False
+    explains: frozenset[Complaint] = frozenset()
+    refuted_by: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
 
 
@@ -183,9 +187,16 @@ def _ends_of_traces(transcript: Transcript, known: tuple[MessageMatch, ...]) -> 
         packages = []
 
 
+_FROM = re.compile(r"cannot import name '\w{1,60}' from '(?P<package>\w{1,40})[.']")
+
+
 def _end_of(raised: re.Match[str], packages: list[str], source: str) -> str | None:
-    if packages[-1] in GRAMMAR.traces and any(name.startswith(("tensorflow", "keras")) for name in packages):
-        return GRAMMAR.traces[packages[-1]]
+    last, asked = packages[-1], _FROM.search(raised["said"])
+    if last in GRAMMAR.traces and any(name.startswith(("tensorflow", "keras")) for name in packages):
+        return GRAMMAR.traces[last]
+    if asked is not None and asked["package"].lower() == last:
+        return "two_versions_of_one_package"
     if _IMPORTS.match(source) is not None or "program" not in packages or phrase("of_versions").search(raised["said"]):
         return None
-    return GRAMMAR.traces.get(raised["kind"])
+    own = last == "program" or last.startswith(("tensorflow", "keras"))
+    return GRAMMAR.traces.get(raised["kind"]) if own else "raised_in_another_package"

@@ -65,7 +65,12 @@ _OF_THE_DRIVER = re.compile(r"CUDA Version\s{2,60}:|UMD Version")
 
 
 def _evidence(target: str, value: str, number: int, line: str) -> Iterator[ReportStatement]:
-    if _NOTHING.match(value) or ".cc:" in value or _OF_THE_DRIVER.search(line):
+    if (
+        _NOTHING.match(value)
+        or ".cc:" in value
+        or ("cud" in target and "rocm" in value.lower())
+        or _OF_THE_DRIVER.search(line)
+    ):
         return
     value = without_addresses(value)
     reader = _READERS.get(target, _searched)

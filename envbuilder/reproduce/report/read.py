@@ -64,7 +64,8 @@ def table() -> tuple[Recogniser, ...]:
 _MOST_EVIDENCE = 1_000
 _MOST_WORKING = 40
 _TEMPLATE = re.compile(
-    r"\((?:e\.g\.|if compiling|if the issue|use command|or github|source or binary|as opposed)[^)\n]{0,120}\)"
+    r"\((?:[^()\n]{0,80}, or other|e\.g\.|if compiling|if the issue|use command|or github|source or binary|as opposed)"
+    r"[^)\n]{0,120}\)"
     r"|<!--(?:[^<\n]|<(?!!--)){0,2000}?-->",
     re.IGNORECASE,
 )
