@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from in_toto_attestation.predicates.test_result.v0 import test_result_pb2
 from in_toto_attestation.v1 import statement_pb2
 from in_toto_attestation.v1.statement import Statement as Published
+from table_rows import rows
 
 from envbuilder import simulated
 from envbuilder.attest import statements
@@ -208,20 +209,7 @@ def seen(name: str, memory: float = 0) -> GpuSeen:
     return GpuSeen(name=name, compute_capability="9.0", memory=int(memory * (1 << 30)))
 
 
-@pytest.mark.parametrize(
-    ("wanted", "met", "not_met"),
-    [
-        ("RTX 3080", ["NVIDIA GeForce RTX 3080"], ["NVIDIA GeForce RTX 3080 Ti"]),
-        ("geforce-2080ti", ["NVIDIA GeForce RTX 2080 Ti"], ["NVIDIA GeForce RTX 2080"]),
-        ("H100", ["NVIDIA H100 80GB HBM3", "NVIDIA H100 NVL", "NVIDIA H100 PCIe"], ["NVIDIA GH100", "H999"]),
-        ("H100 PCI-E", ["NVIDIA H100 PCIe"], ["NVIDIA H100 NVL", "NVIDIA H100 80GB HBM3"]),
-        ("H100 SXM5", ["NVIDIA H100 80GB HBM3"], ["NVIDIA H100 PCIe"]),
-        ("A100 SXM 80 GB", ["NVIDIA A100-SXM4-80GB"], ["NVIDIA A100-SXM4-40GB", "NVIDIA A100 80GB PCIe"]),
-        ("Tesla T4", ["Tesla T4"], ["NVIDIA T4"]),
-        ("V100S", ["Tesla V100S-PCIE-32GB"], ["Tesla V100-PCIE-32GB"]),
-        ("A100 MIG 1g.5gb", ["NVIDIA A100-SXM4-40GB MIG 1g.5gb"], ["NVIDIA A100-SXM4-40GB"]),
-    ],
-)
+@rows
 def test_every_word_of_a_gpu_has_to_be_in_the_drivers_name(wanted: str, met: list[str], not_met: list[str]) -> None:
     assert [name for name in met if not gpu(wanted).is_met_by(seen(name))] == []
     assert [name for name in not_met if gpu(wanted).is_met_by(seen(name))] == []

@@ -5,6 +5,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from table_rows import rows
 
 from envbuilder.catalog import gpu_names, store
 from envbuilder.catalog.rows import Gpu
@@ -37,22 +38,7 @@ def test_pattern_matches_its_sample(one: gpu_names.Around) -> None:
     assert CATALOG.gpu(found[1]) == CATALOG.gpu(one.sample) == CATALOG.gpu("Tesla T4")
 
 
-@pytest.mark.parametrize(
-    ("text", "vendor"),
-    [
-        ("Radeon RX 7900 XTX", "AMD"),
-        ("AMD Instinct MI300X", "AMD"),
-        ("gfx1100", "AMD"),
-        ("Apple M3 Ultra", "Apple"),
-        ("M1", "Apple"),
-        ("Intel Arc A770", "Intel"),
-        ("TPU v4", "Google"),
-        ("NVIDIA GeForce RTX 3090", None),
-        ("Tesla M4", None),
-        ("Voodoo 2", None),
-        ("NVIDIA RTX 9999", None),
-    ],
-)
+@rows
 def test_another_vendor_is_named_only_where_the_text_says_so(text: str, vendor: str | None) -> None:
     assert gpu_names.other_vendor(text) == vendor
 
@@ -63,20 +49,6 @@ def test_no_gpu_of_the_catalogue_is_another_vendors(row: Gpu) -> None:
         assert CATALOG.gpu(name) is not None or gpu_names.other_vendor(name) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "series"),
-    [
-        ("GRID T4-16Q", ""),
-        ("NVIDIA A40-48C", ""),
-        ("GRID A100D-1-10CME", ""),
-        ("GRID T4-1B", "B"),
-        ("GRID T4-2B4", "B"),
-        ("NVIDIA A16-4A", "A"),
-        ("GRID M60-4Q", "Q"),
-        ("GRID M60-8Q", ""),
-        ("Quadro K2000", ""),
-        ("NVIDIA A100-SXM4-40GB", ""),
-    ],
-)
+@rows
 def test_series_of_a_virtual_gpu_says_whether_it_has_cuda(text: str, series: str) -> None:
     assert gpu_names.read(text).series == series

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
+from table_rows import rows
 
 from envbuilder import versions
 from envbuilder.catalog import gpu_code, gpu_names, library_search, store
@@ -158,17 +159,7 @@ def test_every_toolkit_s_own_driver_has_a_branch() -> None:
         assert versions.at_least(CATALOG.branch(row.driver).cuda, row.version)
 
 
-@pytest.mark.parametrize(
-    ("text", "capability"),
-    [
-        ("RTX3090", "8.6"),
-        ("2080ti", "7.5"),
-        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "8.0"),
-        ("GeForce GTX 1080 Ti/PCIe/SSE2", "6.1"),
-        ("GTX TITAN X", "5.2"),
-        ("TITAN X (Pascal)", "6.1"),
-    ],
-)
+@rows
 def test_gpus_as_people_write_them(text: str, capability: str) -> None:
     assert CATALOG.gpu(text).compute_capability == capability
 
@@ -277,17 +268,7 @@ def test_listing_covers_the_model() -> None:
     assert set(listing.TABLES) == set(TABLES)
 
 
-@pytest.mark.parametrize(
-    ("name", "system", "python", "glibc"),
-    [
-        ("debian:12", "debian-bookworm", "3.11", "2.36"),
-        ("debian:bookworm-20260112-slim", "debian-bookworm", "3.11", "2.36"),
-        ("docker.io/library/debian:trixie@sha256:00", "debian-trixie", "3.13", "2.41"),
-        ("registry.example.com:5000/ubuntu:24.04", "ubuntu-24.04", "3.12", "2.39"),
-        ("python:3.12", "python-3.12", "3.12", "2.36"),
-        ("python:3.9-slim-bullseye", "python-3.9", "3.9", "2.31"),
-    ],
-)
+@rows
 def test_official_image_is_its_system(name: str, system: str, python: str, glibc: str) -> None:
     found = CATALOG.plain_image(name)
     assert (found.system.name, found.system.python, found.system.glibc) == (system, python, glibc)

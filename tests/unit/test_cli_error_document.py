@@ -7,6 +7,7 @@ from typing import Any
 import jsonschema
 import pytest
 from command_line import WITH_JSON, WITHOUT, ran
+from table_rows import rows
 
 from envbuilder.catalog import store
 from envbuilder.cli import root
@@ -82,24 +83,7 @@ def test_bug_and_an_interrupt_are_documents_too(
     assert ("ZeroDivisionError: division by zero" in document["message"]) is (code == 70)
 
 
-@pytest.mark.parametrize(
-    ("line", "wanted"),
-    [
-        ("check --format json", True),
-        ("check --format table --format json", True),
-        ("check --format=json --format table", False),
-        ("check --format", False),
-        ("check --format xml", False),
-        ("catalog verify --format json", True),
-        ("catalog --format json", False),
-        ("catalog nosuch --format json", False),
-        ("nosuch --format json", False),
-        ("--format json", False),
-        ("", False),
-        ("upgrade --bisect 2.19.1 2.20.0 --format json -- python x.py", True),
-        ("upgrade --bisect 2.19.1 2.20.0 -- python x.py --format json", False),
-    ],
-)
+@rows
 def test_whether_json_is_wanted(line: str, wanted: bool) -> None:  # noqa: FBT001
     """The last --format before ``--`` counts, for a command that has one; never what follows ``--``."""
     assert wants_json(root, line.split()) is wanted

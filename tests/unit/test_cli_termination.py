@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from table_rows import rows
 
 from envbuilder import cli, errors
 from envbuilder.errors import ExitCode, InfrastructureError, UsageError
@@ -25,19 +26,7 @@ def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-ENDS = {
-    "the same, as JSON": ("$E plan --format json >/dev/full", 5, "No space left on device"),
-    "help for a reader that has gone": ("$E --help | true; exit ${PIPESTATUS[0]}", 141, ""),
-    "no standard error": ("$E plan 2>&- >/dev/null", 0, ""),
-    "no standard input": ("$E plan <&- >/dev/null", 0, ""),
-    "no stream at all": ("$E plan <&- >&- 2>&-", 0, ""),
-    "an error, and standard error full": ("$E plan nonsuch 2>/dev/full", 2, ""),
-    "an error, and no standard error": ("$E plan nonsuch 2>&-", 2, ""),
-    "an error document for a full disk": ("$E plan nonsuch --format json >/dev/full", 2, "no such matrix"),
-}
-
-
-@pytest.mark.parametrize(("line", "code", "said"), ENDS.values(), ids=ENDS.keys())
+@rows
 def test_every_end_has_its_code(line: str, code: int, said: str, tmp_path: Path) -> None:
     done = shell(line, tmp_path)
     assert done.returncode == code, done.stderr

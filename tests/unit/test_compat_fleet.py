@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from frozen_catalog import up_to
+from table_rows import rows
 
 from envbuilder.choice import read_fleet
 from envbuilder.compat.check_text import mark
@@ -123,17 +124,7 @@ def test_slice_is_a_kind_of_its_own() -> None:
     assert not is_of_class("A100", "550", "550.54.15", slices[:1], CATALOG), "a slice does not prove the whole"
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "key", "says"),
-    [
-        ("- {name: a}\n- {name: a, count: 2}\n", 1, "name", "2 hosts have the name a: join them with count"),
-        ("- {name: b}\n- {name: a, gpus: [H100]}\n", 2, "driver", "a has GPUs: give its driver too, such as 535"),
-        ("- {name: a, driver: '535'}\n", 1, "gpus", "a has a driver: give its gpus too, such as [A100]"),
-        ("- {name: a, driver: '535', gpus: [A1000X]}\n", 1, "gpus", "did you mean A100X or"),
-        ("- {name: a, driver: '535', gpus: [H10O]}\n", 1, "gpus", "did you mean H100?"),
-        ("- {name: a, driver: '535', gpus: [zzzz]}\n", 1, "gpus", "see envbuilder catalog list gpus"),
-    ],
-)
+@rows
 def test_host_that_no_host_can_be_is_a_problem_with_its_line(
     tmp_path: Path, text: str, line: int, key: str, says: str
 ) -> None:

@@ -1,6 +1,7 @@
 """The driver rules: drivers in the numbers of Windows, and `NVIDIA_REQUIRE_CUDA` of an image."""
 
 import pytest
+from table_rows import rows
 
 from envbuilder import versions
 from envbuilder.catalog.store import load
@@ -40,20 +41,7 @@ def test_host_with_a_number_of_windows_never_gets_one_of_linux() -> None:
             assert all("Windows" in one or one.startswith("branch ") for one in named), (toolkit.version, named)
 
 
-@pytest.mark.parametrize(
-    ("cuda", "driver", "brand", "met"),
-    [
-        ("12.5", "555.42.02", "geforce", True),
-        ("13.0", "580.65.06", None, True),
-        ("12.2", "535.104.05", "tesla", True),
-        ("12.2", "535.104.05", "geforce", False),
-        ("12.4", "550.54.14", "tesla", False),
-        ("12.4", "550.54.14", "nvidia", True),
-        ("12.2", "535.104.05", None, None),
-        ("12.0", "525.60.13", None, False),
-        (None, "525.60.13", "tesla", None),
-    ],
-)
+@rows
 def test_requirement_is_evaluated_as_the_runtime_does(cuda, driver, brand, met) -> None:
     assert requirement_met(REQUIREMENT, cuda=cuda, driver=driver, brand=brand, capability=None) is met
     assert requirement_met("", cuda=cuda, driver=driver, brand=brand, capability=None) is True

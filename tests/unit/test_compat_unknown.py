@@ -5,6 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from table_rows import rows
 
 from envbuilder import versions
 from envbuilder.catalog.store import load
@@ -40,19 +41,7 @@ def test_nearest_environment_of_a_day_existed_on_it(version: str, day: str) -> N
     assert dict(zip(line.versions, line.uploaded, strict=True)).get(offered.cudnn or "", "") <= day
 
 
-@pytest.mark.parametrize(
-    ("read_on", "asked_on", "severity"),
-    [
-        ("2026-01-01", "2025-12-31", None),
-        ("2026-01-01", "2026-01-01", None),
-        ("2026-01-01", "2026-01-02", "info"),
-        ("2026-01-01", "2026-04-01", "info"),
-        ("2026-01-01", "2026-04-02", "warning"),
-        ("2026-01-01", "2099-01-01", "warning"),
-        ("2026-01-01", None, None),
-        ("", "2026-01-01", None),
-    ],
-)
+@rows
 def test_day_after_the_catalogue_is_noted_then_a_warning(
     read_on: str, asked_on: str | None, severity: str | None
 ) -> None:

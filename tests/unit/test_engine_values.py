@@ -10,6 +10,7 @@ import pytest
 from docker import APIClient
 from hypothesis import example, given
 from hypothesis import strategies as st
+from table_rows import rows
 
 from envbuilder.engine.archive import MODIFIED, context_entries, stream
 from envbuilder.engine.connection import Connection
@@ -111,16 +112,7 @@ def test_other_gpu_texts_are_refused(gpus: str) -> None:
         gpu_requests(gpus)
 
 
-@pytest.mark.parametrize(
-    ("proxy", "network"),
-    [
-        ("http://127.0.0.1:3128", "host"),
-        ("http://user:word@localhost:3128/", "host"),
-        ("[::1]:8080", "host"),
-        ("http://127.0.0.1.example:3128", "default"),
-        ("http://proxy.example:3128", "default"),
-    ],
-)
+@rows
 def test_build_uses_the_hosts_network_for_a_proxy_on_loopback(proxy: str, network: str) -> None:
     """A build step cannot reach it otherwise."""
     connection = Connection(APIClient("tcp://127.0.0.1:1", version="1.41"))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from factories import resolved
+from table_rows import rows
 
 from envbuilder.catalog.store import load
 from envbuilder.environment import Additions, Environment
@@ -139,20 +140,7 @@ def test_dockerfile_lays_cudnn_beside_the_packages_cuda() -> None:
     assert "nvidia-cudnn" not in files[f"{wanted.id}/requirements.lock"].decode()
 
 
-@pytest.mark.parametrize(
-    ("status", "installed"),
-    [
-        ("install ok installed", True),
-        ("deinstall ok installed", True),
-        ("install ok triggers-awaited", True),
-        (None, True),
-        ("install ok unpacked", False),
-        ("install ok half-configured", False),
-        ("install reinstreq half-installed", False),
-        ("install ok config-files", False),
-        ("install ", False),
-    ],
-)
+@rows
 def test_package_that_is_set_up_is_installed(status: str | None, *, installed: bool) -> None:
     text = "Package: a\nArchitecture: amd64\nVersion: 1\n" + (f"Status: {status}\n" if status else "")
     assert versions(text) == ({"a": "1"} if installed else {})

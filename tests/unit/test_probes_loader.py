@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 from made_images import context_of, image_of
+from table_rows import rows
 
 from envbuilder.finding import Code, Severity
 from envbuilder.probes.suite import elf, installed, loader, runtime_libraries, tensorflow_install, xlatools
@@ -213,17 +214,7 @@ def test_locked_library_has_to_open(
     assert answer["outcome"] == ("failed" if severity == "error" else "passed")
 
 
-@pytest.mark.parametrize(
-    ("locked", "left_out", "outcome"),
-    [
-        ("nvidia-nvshmem-cu12", "", "failed"),
-        ("nvidia-nccl-cu12", "", "failed"),
-        ("nvidia-cuda-cupti-cu12", "", "failed"),
-        ("nvidia-nvshmem-cu12", "nvidia/nvshmem/lib/libnvshmem_host.so.3", "passed"),
-        ("nvidia-cuda-nvrtc-cu12", "nvidia/cuda_nvrtc/lib/libnvrtc-builtins.so.12.5", "failed"),
-        ("nvidia-cublas-cu12", "", "passed"),
-    ],
-)
+@rows
 def test_locked_library_has_to_exist(besides: Besides, locked: str, left_out: str, outcome: str) -> None:
     answer = besides(_ALL, locked=locked, left_out=left_out)
     missing = [one["code"] for one in answer["findings"] if one["severity"] == "error"]

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from misbehaving import write_suite
 from suite_messages import END, events_of, order
+from table_rows import rows
 
 from envbuilder.probes.suite import known_errors
 from envbuilder.probes.suite.channel import LONGEST, Reader, message
@@ -162,16 +163,7 @@ def test_log_belongs_to_its_check(tmp_path: Path) -> None:
     assert "first text" not in results["other"]["log"]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("AttributeError: _ARRAY_API not found", "NUMPY_ABI"),
-        ("TypeError: Descriptors cannot not be created directly.", "PROTOBUF_ABI"),
-        ("/lib/libc.so.6: version `GLIBC_2.35' not found", "GLIBC_TOO_OLD"),
-        ("libgomp.so.1: cannot open shared object file: No such file or directory", "MISSING_LIBRARY"),
-        ("something unknown", "PROBE_CRASHED"),
-    ],
-)
+@rows
 def test_known_error_text_gives_its_code(text: str, expected: str) -> None:
     result = {"name": "one", "outcome": "error", "observed": text, "findings": []}
     assert code(known_errors.classify(result)) == expected

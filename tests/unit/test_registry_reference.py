@@ -14,6 +14,7 @@ from hostile import Front, Rules, hostile
 from hypothesis import given
 from hypothesis import strategies as st
 from registries import free_port, login, modern_registry
+from table_rows import rows
 from urllib3.connection import HTTPConnection
 
 from envbuilder.errors import EnvbuilderError, InputError, Reason, UsageError
@@ -143,16 +144,7 @@ def test_helper_is_asked(tmp_path, helper) -> None:
     assert find("two.example.org", environment) is None
 
 
-FAILING = {
-    "prints the login and fails": '#!/bin/sh\necho \'{"Secret": "hidden"}\' | tee /dev/stderr\nexit 1\n',
-    "crashes": "#!/bin/sh\nkill -9 $$\n",
-    "cannot be run": "#!/nonexistent\n",
-    "answers null": "#!/bin/sh\necho null\n",
-    "answers another shape": '#!/bin/sh\necho \'{"Username": [], "Password": 5}\'\n',
-}
-
-
-@pytest.mark.parametrize("script", FAILING.values(), ids=FAILING.keys())
+@rows
 def test_output_of_a_failing_helper_is_never_shown(tmp_path, helper, script: str, capfd) -> None:
     helper(script)
     login = find("one.example.org", config(tmp_path, {"credsStore": "test"}))

@@ -7,6 +7,7 @@ import pytest
 from factories import resolved, workspace
 from fake_engine import FakeEngine, Script
 from suite_messages import answer_to
+from table_rows import rows
 
 from envbuilder.catalog.store import load
 from envbuilder.engine.port import ContainerSpec
@@ -41,16 +42,7 @@ def observe(printed: str, tmp_path: Path) -> RunObservation:
     return run.observe("ours:1", None, ReproduceTools(load(), Workspace(tmp_path), engine, lambda _: None))
 
 
-@pytest.mark.parametrize(
-    ("fields", "text"),
-    [
-        ({"devices": ["CPU"], "log": ["one", "two"]}, "one\ntwo\n[]"),
-        ({"devices": ["CPU", "GPU"], "log": ["one"]}, "one"),
-        ({"devices": [], "log": None}, ""),
-        ({"devices": 7, "log": ["one", 2, None]}, "one"),
-        ({"devices": {"GPU": 1}, "log": {"a": "b"}, "later": [1]}, ""),
-    ],
-)
+@rows
 def test_output_of_capture_is_read(fields: dict[str, object], text: str, tmp_path: Path) -> None:
     assert observe(json.dumps({"schema": SCHEMA, **fields}), tmp_path).text == text
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from table_rows import rows
 
 from envbuilder import versions
 from envbuilder.catalog.store import load
@@ -143,19 +144,7 @@ GENERATED = Path(__file__).parents[1] / "data" / "device_code" / "generated_2.20
 """A kernel that MLIR generated: machine code for 6.0, 7.0, 8.0 and 8.9, PTX of ISA 8.5 for sm_90a, packed by LZ4."""
 
 
-@pytest.mark.parametrize(
-    ("host", "result"),
-    [
-        ("driver=535.104.05,gpu=A100", 0),
-        ("driver=535.104.05,gpu=RTX 3090", 0),
-        ("driver=470.57.02,gpu=T4", 0),
-        ("driver=535.104.05,gpu=H100", 222),
-        ("driver=550.54.14,gpu=H100", 222),
-        ("driver=555.42.02,gpu=H100", 0),
-        ("driver=570.124.06,gpu=RTX 5090", 209),
-        ("driver=535.104.05,gpu=GTX 980", 209),
-    ],
-)
+@rows
 def test_generated_kernel_is_taken_as_by_the_real_driver(host: str, result: int, cache: Path, tmp_path: Path) -> None:
     """Machine code first, then PTX: refused by its ISA (222) or, for sm_90a, on every GPU but 9.0 (209).
 
@@ -207,17 +196,7 @@ def test_failed_start_makes_a_driver_unusable(fail: str, code: int, sentence: st
     assert seen["cuDriverGetVersion"] == 0, "the version can be asked for without a device"
 
 
-@pytest.mark.parametrize(
-    ("visible", "names"),
-    [
-        ("1", ["NVIDIA H100 PCIe"]),
-        ("1,0", ["NVIDIA H100 PCIe", "NVIDIA A100-SXM4-40GB"]),
-        ("0,7,1", ["NVIDIA A100-SXM4-40GB"]),
-        ("GPU-73696d75-6c61-7465-6420-475055202001", ["NVIDIA H100 PCIe"]),
-        ("-1", []),
-        ("", []),
-    ],
-)
+@rows
 def test_visible_devices_limit_cuda_and_not_nvml(visible: str, names: list[str], cache: Path, tmp_path: Path) -> None:
     """CUDA_VISIBLE_DEVICES selects and orders; without any the driver reports no device."""
     text = "driver=535.104.05,gpu=NVIDIA A100-SXM4-40GB,gpu=NVIDIA H100 PCIe"
@@ -297,26 +276,7 @@ def identity(host: str, cache: Path, place: Path, probe: str = "identity") -> di
     return answers(host, PROBE, json.dumps(FACTS), probe, str(KERNELS), cache=cache, place=place)
 
 
-@pytest.mark.parametrize(
-    ("host", "outcome", "codes"),
-    [
-        ("driver=535.104.05,gpu=A100,gpus=8", "passed", []),
-        ("driver=580.65.06,gpu=H100", "passed", []),
-        ("driver=470.57.02,gpu=A100", "failed", ["DRIVER_TOO_OLD"]),
-        ("driver=470.57.02,libcuda=555.42.02,gpu=A100", "passed", ["DRIVER_FORWARD_COMPAT"]),
-        ("driver=535.104.05,libcuda=555.42.02,gpu=GeForce RTX 3090", "failed", ["DRIVER_FORWARD_COMPAT"]),
-        ("driver=535.104.05,gpu=A100,fail=driver-mismatch", "failed", ["DRIVER_MISMATCH"]),
-        ("driver=535.104.05,gpu=A100,fail=no-device", "failed", ["GPU_NOT_VISIBLE"]),
-        ("driver=535.104.05,gpu=A100,fail=hidden", "failed", ["GPU_NOT_VISIBLE"]),
-        ("driver=535.104.05,gpu=A100,fail=not-ready", "failed", ["GPU_NOT_VISIBLE"]),
-        ("driver=535.104.05,gpu=A100,fail=unknown-error", "failed", ["GPU_NOT_VISIBLE"]),
-        ("driver=535.104.05,gpu=A100,fail=stub", "failed", ["STUB_LIBCUDA"]),
-        ("driver=535.104.05,gpu=A100,fail=no-nvml", "failed", ["GPU_NOT_VISIBLE"]),
-        ("driver=535.104.05,gpu=GTX 980", "failed", ["NO_KERNEL_IMAGE"]),
-        ("driver=535.104.05,gpu=GTX 980,gpu=A100", "failed", ["NO_KERNEL_IMAGE"]),
-        ("driver=590.44.01,gpu=V100", "failed", ["GPU_NOT_VISIBLE"]),
-    ],
-)
+@rows
 def test_each_host_is_named_by_its_code(host: str, outcome: str, codes: list[str], cache: Path, tmp_path: Path) -> None:
     answer = identity(host, cache, tmp_path)
     assert [finding["code"] for finding in answer["findings"]] == codes, answer
@@ -348,38 +308,14 @@ def test_hosts_gpus_are_described(cache: Path, tmp_path: Path) -> None:
     assert [gpu["persistence"] for gpu in data["gpus"]] == [True, True]
 
 
-@pytest.mark.parametrize(
-    ("host", "outcome", "codes"),
-    [
-        ("gpus=2", "passed", []),
-        ("fail=no-nvml", "passed", []),
-        ("fail=busy", "failed", ["GPU_NOT_VISIBLE"]),
-        ("fail=ecc", "failed", ["GPU_ERRORS"]),
-        ("gpus=2,fail=out-of-memory", "failed", ["GPU_MEMORY", "GPU_MEMORY"]),
-        ("fail=cuMemAlloc_v2:2", "failed", ["GPU_MEMORY"]),
-        ("fail=cuCtxPushCurrent_v2:201", "failed", ["GPU_NOT_VISIBLE"]),
-        ("fail=no-device", "skipped", []),
-        ("fail=hidden", "skipped", []),
-    ],
-)
+@rows
 def test_contexts_are_made(host: str, outcome: str, codes: list[str], cache: Path, tmp_path: Path) -> None:
     answer = identity(f"driver=535.104.05,gpu=A100,{host}", cache, tmp_path, "contexts")
     assert [finding["code"] for finding in answer["findings"]] == codes, answer
     assert answer["outcome"] == outcome
 
 
-@pytest.mark.parametrize(
-    ("host", "codes"),
-    [
-        ("driver=535.104.05,gpu=T4", []),
-        ("driver=580.65.06,gpu=H100", []),
-        ("driver=570.124.06,gpu=H100", ["PTX_TOO_NEW"]),
-        ("driver=580.65.06,gpu=A100", ["NO_KERNEL_IMAGE"]),
-        ("driver=580.65.06,gpu=RTX 5090", ["NO_KERNEL_IMAGE"]),
-        ("driver=570.124.06,gpu=T4,gpu=H100", ["PTX_TOO_NEW"]),
-        ("driver=535.104.05,gpu=H100,fail=ecc", []),
-    ],
-)
+@rows
 def test_generated_kernels_are_handed_to_the_driver(host: str, codes: list[str], cache: Path, tmp_path: Path) -> None:
     answer = identity(host, cache, tmp_path, "generated")
     assert [finding["code"] for finding in answer["findings"]] == codes, answer

@@ -1,6 +1,7 @@
 """Profiles of simulated hosts: the grammar, and what follows from driver, GPU and failure."""
 
 import pytest
+from table_rows import rows
 
 from envbuilder.catalog.store import load
 from envbuilder.errors import NoClaimError, UsageError
@@ -63,25 +64,7 @@ def test_gpu_that_the_driver_does_not_serve_is_not_visible(text: str) -> None:
     assert "gpu " not in profiles.statements(host)
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("", "is not one of"),
-        ("470.57.02", "is not one of"),
-        ("gpu=A100", "no driver="),
-        ("driver=latest,gpu=A100", "not a driver version"),
-        ("driver=470.57.02\nforce cuInit 1,gpu=A100", "not a driver version"),
-        ("driver=470.57.02,driver=470.57.02", "twice"),
-        ("driver=470.57.02,gpus=2", "of the one GPU"),
-        ("driver=470.57.02,gpu=A100,gpu=T4,gpus=2", "of the one GPU"),
-        ("driver=470.57.02,gpu=A100,gpus=33", "up to 32"),
-        ("driver=470.57.02,gpu=A100,gpus=²", "up to 32"),
-        ("driver=470.57.02,gpu=A100,memory=0", "GiB"),
-        ("driver=470.57.02,gpu=A100,fail=sulks", "neither a known failure"),
-        ("driver=470.57.02,gpu=A100,fail=cuInit:1;rm", "neither a known failure"),
-        ("driver=470.57.02,colour=red", "is not one of"),
-    ],
-)
+@rows
 def test_profile_that_does_not_fit_the_grammar_is_refused(text: str, why: str) -> None:
     with pytest.raises(UsageError, match=why) as refused:
         parse(text)

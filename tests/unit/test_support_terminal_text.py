@@ -7,50 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from table_rows import rows
 
 from envbuilder.errors import EnvbuilderError
 from envbuilder.support import tables, terminal_text
 from envbuilder.support.tables import table
 
-STEERING = {
-    "colour": ("\x1b[31mred\x1b[0m", "red"),
-    "title": ("\x1b]0;owned\x07text", "text"),
-    "title ended by ST": ("\x1b]2;owned\x1b\\text", "text"),
-    "clear": ("\x1b[2J\x1b[Htext", "text"),
-    "C1 CSI": ("\x9b31mtext", "text"),
-    "C1 OSC": ("\x9d0;owned\x9ctext", "text"),
-    "forged by a return": ("FAILED\rPASSED", "PASSED"),
-    "windows ends": ("one\r\ntwo\r\n", "one\ntwo\n"),
-    "bell, backspace, delete": ("a\x07b\x08c\x7fd", "abcd"),
-    "charset": ("\x1b(0text", "text"),
-    "direction": ("user\u202etxt.exe", "usertxt.exe"),
-    "line separator": ("one\u2028two", "onetwo"),
-    "surrogate": ("a\ud800b", "a\ufffdb"),
-    "an escape that ends nowhere": ("text\x1b]0;never ended", "text"),
-    "tabs and newlines stay": ("a\tb\nc", "a\tb\nc"),
-}
 
-
-@pytest.mark.parametrize(("foreign", "printed"), STEERING.values(), ids=STEERING.keys())
+@rows
 def test_nothing_steers_a_terminal(foreign: str, printed: str) -> None:
     assert terminal_text.text(foreign) == printed
 
 
-@pytest.mark.parametrize(
-    "order",
-    [
-        "::error file=a::forged",
-        "  ::add-mask::x",
-        "\u00a0::set-output name=a::b",
-        "##vso[task.setvariable variable=a]b",
-        "##[error]forged",
-        "##teamcity[buildStatus status='SUCCESS']",
-        "a line and ##[error]forged",
-        "a line and ##vso[task.complete result=Succeeded;]",
-        "###[error]forged",
-        "section_start:1:a",
-    ],
-)
+@rows
 def test_ci_systems_get_no_commands(order: str) -> None:
     text = terminal_text.text(f"before\n{order}")
     assert order.strip() not in text
@@ -77,20 +46,7 @@ def test_json_means_the_same(document: dict[str, str]) -> None:
     assert not any(127 <= ord(char) < 160 for char in safe)
 
 
-@pytest.mark.parametrize(
-    ("foreign", "line"),
-    [
-        ("plain", "plain"),
-        ("two\nlines\r\nand a\ttab", "two lines and a tab"),
-        ("::error file=x::y", ": :error file=x::y"),
-        ("fine\n::error::x", "fine : :error::x"),
-        ("\n\u200b::error::x", ": :error::x"),
-        ("##[group]x", "# #[group]x"),
-        ("\x1b[31mred\x1b[0m", "red"),
-        ("zero\u200bwidth, soft\xadhyphen, private\ue000use", "zero width, soft hyphen, private use"),
-        ("\n\n  ", ""),
-    ],
-)
+@rows
 def test_foreign_text_is_one_line_without_commands(foreign: str, line: str) -> None:
     assert terminal_text.line(foreign) == line
 

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from factories import check
 from msgspec.structs import replace
+from table_rows import rows
 from upgrades import side
 
 from envbuilder.catalog import store
@@ -115,22 +116,7 @@ def test_removed_members_are_grouped_by_name() -> None:
     assert not found.removed
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "breaks"),
-    [
-        ("a:x", "a:x a:y=1", ""),
-        ("a:x", "a:x k:y=1", ""),
-        ("a:x a:y=1", "a:x", "y is gone"),
-        ("a:x a:y=1", "a:x w:more", ""),
-        ("a:x", "a:x a:y", "y is required"),
-        ("a:x a:y=1", "a:x k:y=1", "y is no longer argument 2"),
-        ("a:x a:y=1 a:z=2", "a:x a:q=0 a:y=1 a:z=2", "y is no longer argument 2"),
-        ("a:x=1", "a:x=2", "x defaults to 2, was 1"),
-        ("a:x w:more", "a:x", "no longer takes further keywords (**more)"),
-        ("v:rest", "", "no longer takes further arguments (*rest)"),
-        ("a:x", "p:x", "x is gone"),
-    ],
-)
+@rows
 def test_signature_change_that_breaks_calls_is_distinguished_from_additions(old: str, new: str, breaks: str) -> None:
     found = surface.compare_surfaces(names(f=old), names(f=new))
     assert [change.breaks for change in found.signatures] == [breaks]
@@ -327,17 +313,6 @@ def test_requirements_are_compared_in_any_order() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("Apache Software License", "Apache License 2.0", True),
-        ("Apache 2.0", "Apache-2.0", True),
-        ("MIT License", "MIT", True),
-        ("BSD-3-Clause", "3-Clause BSD License", True),
-        ("MIT", "Apache-2.0", False),
-        ("Proprietary", "MIT", False),
-        ("Apache-1.1", "Apache-2.0", False),
-    ],
-)
+@rows
 def test_licence_spellings_are_equal(one: str, other: str, *, same: bool) -> None:
     assert (compare.spdx(one) == compare.spdx(other)) is same

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from made_images import SITE, SYSTEM, Layer, cache_of, context_of, findings_of, image_of, package
+from table_rows import rows
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Severity
@@ -88,16 +89,7 @@ def test_packages_of_another_folder_or_environment_are_listed_by_name() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("path", "hides"),
-    [
-        ("usr/local/lib/libmine.so.1", False),
-        ("opt/geo/lib/libgeo.so", False),
-        ("usr/local/lib/libz.so.1", True),
-        ("opt/geo/lib/libcached.so", True),
-        ("usr/lib/x86_64-linux-gnu/libnss_mine.so.2", True),
-    ],
-)
+@rows
 def test_library_of_an_addition_is_an_error_if_it_hides_one_below(path: str, *, hides: bool) -> None:
     settings: Layer = {
         "etc/ld.so.conf.d/geo.conf": b"/opt/geo/lib\n",

@@ -10,6 +10,7 @@ import pytest
 from device_code import fat_binary, shared_object
 from fake_engine import FakeEngine
 from made_images import SITE, context_of, image_of, package
+from table_rows import rows
 
 from envbuilder.catalog.store import load
 from envbuilder.engine.port import LayerFile
@@ -131,16 +132,7 @@ def test_libraries_in_a_list_of_removed_files_are_reported() -> None:
     assert (carried_list(files, {}, lock), libraries_left_out("")) == ("", ())
 
 
-@pytest.mark.parametrize(
-    ("facts", "said", "named"),
-    [
-        ({"form": "runtime"}, {"form": "runtime"}, []),
-        ({"form": "runtime"}, {}, ["form"]),
-        ({"form": "devel"}, {}, []),
-        ({"form": "devel"}, {"form": "runtime"}, ["form"]),
-        ({}, {"form": "runtime"}, []),
-    ],
-)
+@rows
 def test_variant_is_compared_with_the_hosts_record(
     facts: dict[str, Any], said: dict[str, Any], named: list[str]
 ) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from made_images import SITE, Layer, context_of, file, folder, image_of, package
+from table_rows import rows
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Finding, Severity
@@ -34,22 +35,7 @@ def configured(
     )
 
 
-@pytest.mark.parametrize(
-    ("env", "severities"),
-    [
-        ({"NVIDIA_REQUIRE_CUDA": "cuda>=12.0"}, []),
-        ({"NVIDIA_REQUIRE_CUDA": "cuda>=12.9"}, ["error"]),
-        ({"NVIDIA_REQUIRE_CUDA": "cuda>=12.5"}, ["warning"]),
-        ({"NVIDIA_REQUIRE_CUDA": "cuda>=12.0", "NVIDIA_DISABLE_REQUIRE": "1"}, ["warning"]),
-        ({"NVIDIA_REQUIRE_CUDA": "cuda>=twelve"}, ["error"]),
-        ({"NVIDIA_REQUIRE_CUDA": "cuda<12.0"}, ["error"]),
-        ({"NVIDIA_REQUIRE_CUDA": "driver>=9999"}, ["error"]),
-        ({"NVIDIA_REQUIRE_CUDA": "cuda>=12.0,brand=tesla"}, ["warning"]),
-        ({"NVIDIA_REQUIRE_CUDA": ""}, ["error"]),
-        ({"NVIDIA_REQUIRE_CUDA": "cuda>=12.0,,brand=tesla"}, ["error"]),
-        ({}, ["error"]),
-    ],
-)
+@rows
 def test_start_up_requirement_must_be_valid_and_admit_newer_drivers(env: dict[str, str], severities: list[str]) -> None:
     looked = requirement(context_of(image_of(), env=env, facts={"flavor": "gpu", "cuda": "12.5"}))
     assert [one.severity.value for one in looked.findings] == severities
@@ -61,41 +47,7 @@ def test_foreign_image_needs_no_start_up_requirement() -> None:
     assert requirement(context_of(image_of(), env={}, facts=facts)).findings == ()
 
 
-BREAKING = [
-    ("PYTHONHOME", "/nowhere"),
-    ("LD_LIBRARY_PATH", "/opt/x/$LIB"),
-    ("CUDA_INJECTION64_PATH", "/opt/libx.so"),
-    ("NCCL_NET_PLUGIN", "libx.so"),
-    ("BASH_FUNC_python%%", "() { exit 0; }"),
-    ("PYTHONMALLOC", "nosuch"),
-    ("PYTHONUTF8", "7"),
-    ("PYTHONINTMAXSTRDIGITS", "5"),
-    ("PYTHONIOENCODING", "utf-99"),
-    ("PYTHONHASHSEED", "soup"),
-    ("PYTHONWARNINGS", "error"),
-    ("LD_PRELOAD", "/opt/missing.so"),
-    ("LD_PRELOAD", "/opt/libx.so"),
-    ("KERAS_BACKEND", "torch"),
-    ("TF_USE_LEGACY_KERAS", "1"),
-    ("XLA_FLAGS", "--no_such_flag"),
-    ("XLA_FLAGS", "--xla_gpu_cuda_data_dir=/nowhere"),
-    ("SSL_CERT_FILE", "/nowhere.pem"),
-    ("OMP_NUM_THREADS", "many"),
-    ("CUDA_VISIBLE_DEVICES", ""),
-    ("NVIDIA_DRIVER_CAPABILITIES", "graphics"),
-    ("PATH", "/usr/bin"),
-    ("CUDA_VISIBLE_DEVICES", "all"),
-    ("PYTHONTRACEMALLOC", "1"),
-    ("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "nosuch"),
-    ("KERAS_NNX_ENABLED", "true"),
-    ("TF_ENABLED_DEVICE_TYPES", "GPU"),
-    ("MALLOC_TOP_PAD_", "100000000000"),
-    ("TF_DETERMINISTIC_OPS", "yes"),
-    ("TF_PLUGGABLE_DEVICE_LIBRARY_PATH", "/opt/libx.so"),
-]
-
-
-@pytest.mark.parametrize(("name", "value"), BREAKING)
+@rows
 def test_variable_that_breaks_the_image_is_the_only_error(name: str, value: str) -> None:
     errors = [one for one in configured(ROOT, env={name: value}, flavor="gpu") if one.severity is Severity.ERROR]
     code = Code.XLA_TOOLS_MISSING if "data_dir" in value else Code.IMAGE_CONFIGURATION
@@ -214,16 +166,7 @@ def test_folder_of_byte_code_that_replaces_sources_is_an_error() -> None:
 WHOLE_SYSTEM: Layer = {**ROOT, **{f"usr/share/doc/{number}": b"" for number in range(1000)}}
 
 
-@pytest.mark.parametrize(
-    ("mode", "uid", "user", "found"),
-    [
-        (0o1777, 0, "1000", 0),
-        (0o755, 0, "1000", 1),
-        (0o755, 1000, "1000", 0),
-        (0o755, 0, "root", 0),
-        (None, 0, "1000", 1),
-    ],
-)
+@rows
 def test_tmp_that_the_user_cannot_write_to_is_reported(mode: int | None, uid: int, user: str, found: int) -> None:
     tmp: Layer = {} if mode is None else {"tmp": LayerFile("tmp", "folder", mode=mode, uid=uid)}
     assert [one.subject for one in configured(WHOLE_SYSTEM, tmp, user=user)] == ["/tmp"] * found

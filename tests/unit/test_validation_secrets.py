@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_images import SITE, Layer, context_of, image_of, package
+from table_rows import rows
 
 from envbuilder.engine.port import LayerFile, LayerStream
 from envbuilder.finding import Code, Finding, Severity
@@ -164,22 +165,7 @@ def test_usual_content_is_not_found(path: str, content: bytes) -> None:
     assert found(path, content) == []
 
 
-@pytest.mark.parametrize(
-    ("env", "names"),
-    [
-        ({"PATH": "/bin", "PYTHON_VERSION": "3.11", "GPG_KEY": "A035C8"}, []),
-        (
-            {"HF_TOKEN": "hf_x", "AWS_SECRET_ACCESS_KEY": "x", "DB_PASSWORD": "y"},
-            ["AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "HF_TOKEN"],
-        ),
-        ({"HTTPS_PROXY": "http://me:word@proxy.example.com:3128"}, ["HTTPS_PROXY"]),
-        ({"API_TOKEN": ""}, []),
-        ({"PGPASSWORD": "word", "MYSQL_PWD": "word", "TOKENIZERS_PARALLELISM": "false"}, ["MYSQL_PWD", "PGPASSWORD"]),
-        ({"HARMLESS": "AKIAQWERTYUIOPASDFGH", "NEO4J_AUTH": "neo4j/hunter2"}, ["HARMLESS", "NEO4J_AUTH"]),
-        ({"DSN": "Server=db;User Id=me;Password=hunter2;", "PWD": "/srv"}, ["DSN"]),
-        ({"NPM_TOKEN_FILE": "/run/secrets/npm", "DB_PASSWORD": "$FROM_OUTSIDE"}, []),
-    ],
-)
+@rows
 def test_variables_with_credentials_are_named(env: dict[str, str], names: list[str]) -> None:
     assert [name for name in sorted(env) if secrets_in(VARIABLE, f"{name}={env[name]}".encode())] == names
 
@@ -353,36 +339,13 @@ def test_current_value_of_a_variable_is_reported_once() -> None:
     assert one.subject == "API_TOKEN"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "RUN curl -fsSL -u me:hunter2 https://example.com/a | sh",
-        "RUN curl -H 'PRIVATE-TOKEN: abcdefgh0123' https://example.com",
-        'RUN curl -H "X-JFrog-Art-Api: abcdefgh0123" https://example.com',
-        'RUN curl -H "Authorization: Bearer abcdefgh0123" https://example.com',
-        "RUN sshpass -p hunter2 scp a:/b .",
-        "RUN echo 'root:hunter2' | chpasswd",
-        "RUN |1 DB_PASS=hunter2 /bin/sh -c true",
-        "RUN /bin/sh -c curl -u me https://a:b@example.com/x",
-        "RUN /bin/sh -c mysql --password=hunter2",
-    ],
-)
+@rows
 def test_build_step_with_a_credential_is_found(text: str) -> None:
     (one,) = errors(history=(text,))
     assert one.code is Code.SECRET_IN_IMAGE
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "RUN curl -fsSL https://example.com/a:b -o /tmp/a",
-        'RUN curl -u "$USER:$PW" -H "Authorization: Bearer $TOKEN" https://example.com',
-        "RUN useradd -u 1000 a && chown 1000:1000 /srv",
-        "RUN |1 GPG_KEY=A035C8C1 TOKENIZERS_PARALLELISM=false BYPASS=1 /bin/sh -c true",
-        "RUN --mount=type=secret,id=token pip install",
-        "RUN /bin/sh -c TOKEN=$(cat /run/secrets/token) make",
-    ],
-)
+@rows
 def test_build_step_without_a_credential_is_not_found(text: str) -> None:
     assert errors(history=(text,)) == []
 

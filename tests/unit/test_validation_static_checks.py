@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from made_images import SITE, SYSTEM, Layer, context_of, image_of, package
+from table_rows import rows
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Severity
@@ -73,22 +74,7 @@ def test_packages_that_differ_from_the_lock_are_reported(layer: Layer, names: li
     assert found == [("LOCK_MISMATCH", name) for name in names]
 
 
-@pytest.mark.parametrize(
-    ("requirement", "code"),
-    [
-        ("numpy<3", None),
-        ("numpy<2", "NUMPY_ABI"),
-        ("keras>=3", "KERAS_MISMATCH"),
-        ("protobuf<6", "PROTOBUF_ABI"),
-        ("nothing; python_version < '3.11'", None),
-        ("nothing; python_full_version >= '3.11.2'", "PACKAGE_CONFLICT"),
-        ("NumPy (>=1.0)", None),
-        ("numpy<2.4.6rc1", "NUMPY_ABI"),
-        ("old>=2004", None),
-        ("nothing; unknown == '1'", None),
-        ("nothing; extra == 'board'", None),
-    ],
-)
+@rows
 def test_requirement_markers_use_the_image_s_python(requirement: str, code: str | None) -> None:
     user = {f"{SITE}/a-1.dist-info/METADATA": f"Name: a\nVersion: 1\nRequires-Dist: {requirement}\n".encode()}
     there = {**package("numpy", "2.4.6", {}), **package("old", "2004d-1", {})}
@@ -196,16 +182,7 @@ def test_missing_tools_of_a_base_accepted_without_them_are_a_warning() -> None:
     assert [one.subject for one in strict.findings] == [one.subject for one in known.findings] != []
 
 
-@pytest.mark.parametrize(
-    ("tag", "found"),
-    [
-        ("cp310-cp310-manylinux_2_17_x86_64", 1),
-        ("cp313-cp313t-manylinux_2_17_x86_64", 1),
-        ("cp311-cp311-manylinux_2_17_x86_64", 0),
-        ("cp37-abi3-manylinux2014_x86_64", 0),
-        ("py2.py3-none-any", 0),
-    ],
-)
+@rows
 def test_packages_for_another_python_are_reported(tag: str, found: int) -> None:
     there = image_of(package("lxml", "1.0", {"lxml/__init__.py": b"1"}, tag=tag))
     told = list(for_another_python(context_of(there)))
