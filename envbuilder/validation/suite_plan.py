@@ -118,8 +118,11 @@ def digest_of(checks: tuple[Check, ...], files: Mapping[str, bytes]) -> str:
     return content_key({"checks": msgspec.json.encode((rows, GROUPS), order="sorted"), **code})
 
 
-_SENTENCE = re.compile(rb"(?m)^ *#.*\n|^ +(?:message|requires|found|fix): .*\n(?: {4,}\S.*\n)*")
-"""A comment, or a text of a finding, in a YAML file."""
+_SENTENCE = re.compile(
+    rb"(?m)^ *#.*\n|^ +(?:message|requires|found|fix): .*\n(?: {4,}\S.*\n)*"
+    rb"|\b(?:text|fix): (?:&\w+ )?(?:'(?:[^'\n]|'')*'|\"[^\"\n]*\"|[^,}\n'\"]+)"
+)
+"""A comment, or a text of a finding, in a YAML file: on lines of its own, or in braces."""
 
 _TOKEN = re.compile(
     r'(?P<prose>\n[ \t]*r?"""(?:[^\\]|\\.)*?"""[ \t]*(?=\n|\Z)'

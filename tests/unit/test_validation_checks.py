@@ -102,11 +102,26 @@ def test_digest_changes_with_code_and_table_and_not_with_prose() -> None:
     assert len(changed) == 4
     assert digest_of((sentence, *CHECKS[1:]), files) == suite_plan.digest()
     assert with_line("cpu_checks.py", b"\n# a comment\n") == suite_plan.digest()
-    texts = "host/check_findings.yaml"
-    reworded, other = (files[texts].replace(b"is damaged", word) for word in (b"is broken", b""))
-    recoded = files[texts].replace(b"code: IMAGE_CLAIM", b"code: FILES_DIFFER", 1)
-    digests = [digest_of(CHECKS, {**files, texts: text}) for text in (reworded, other, recoded)]
-    assert [one == suite_plan.digest() for one in digests] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "was", "now", "is_same"),
+    [
+        ("check_findings", b"and labels name an environment", b"", True),
+        ("check_findings", b"code: IMAGE_CLAIM", b"code: FILES_DIFFER", False),
+        ("entrypoint_check", b"it ran out of memory", b"no memory", True),
+        ("entrypoint_check", b"os._exit(0)", b"os._exit(1)", False),
+        ("file_areas", b"files are damaged", b"files are broken", True),
+        ("file_areas", b"fix: chmod o-w", b"fix: change it", True),
+        ("file_areas", b"event: damaged", b"event: machine", False),
+    ],
+)
+def test_digest_does_not_change_with_a_sentence_of_a_table(name: str, was: bytes, now: bytes, *, is_same: bool) -> None:
+    files = {**SOURCES, **suite_plan.outside_files()}
+    table = files[f"host/{name}.yaml"]
+    assert was in table
+    changed = digest_of(CHECKS, {**files, f"host/{name}.yaml": table.replace(was, now, 1)})
+    assert (changed == suite_plan.digest()) is is_same
 
 
 def test_code_only_drops_prose_and_keeps_strings() -> None:
