@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -29,7 +30,7 @@ from envbuilder.image.context import build_files
 from envbuilder.publish.attestation import PublishSession, PublishTools, ValidationTerms, state, tools_for, validated
 from envbuilder.publish.journal import Journal, JournalEntry, exclusively
 from envbuilder.publish.results import Compression, PublishDocument, PublishRow, Tag
-from envbuilder.publish.tags import FORGETS, check_immutable, confirm_tags, move, pin, staging_tag
+from envbuilder.publish.tags import FORGETS, check_immutable, confirm_tags, point, staging_tag
 from envbuilder.publish.verification import advising
 from envbuilder.publish.zstd_push import ZstdPusher
 from envbuilder.pypi.client import open_index
@@ -77,9 +78,8 @@ def publish_all(
 
     def publish_environment(environment: Environment, task: Task) -> PublishRow:
         built = _built(environment, session)
-        fixed, name = _tags(built)
-        tags, rebuild = ((fixed,), (name, *options.moving)), session.workspace.command("build", environment.id)
-        publication = Publication(environment.id, built.record.image, *tags, options.allow, rebuild)
+        rebuild = session.workspace.command("build", environment.id)
+        publication = Publication(environment.id, built.record.image, _tags(built, options), options.allow, rebuild)
         judge = partial(_judge, built, choice, options, session, task)
         terms = ValidationTerms(session.host, options.profile, options.gpus, choice.matrix.budgets)
         own = session.workspace.publication(environment.id)
@@ -135,19 +135,21 @@ def plan_all(choice: Choice, options: PublishOptions, session: PublishSession) -
     repository = Repository(options.to, session.environment)
 
     def planned(environment: Environment) -> PublishRow:
-        fixed, *moving = (*_tags(_built(environment, session)), *options.moving)
-        before = {name: repository.manifest(name) for name in (fixed, *moving)}
-        tags = [Tag(name=one, moving=one in moving, before=at.digest if at else "") for one, at in before.items()]
+        tags = []
+        for tag in _tags(_built(environment, session), options):
+            at = repository.manifest(tag.name)
+            tags.append(msgspec.structs.replace(tag, before=at.digest if at else ""))
         row = PublishRow(environment=environment.id, repository=options.to.name, compression=options.compression)
         return msgspec.structs.replace(row, allowed=options.allow, tags=tuple(tags))
 
     return PublishDocument(dry_run=True, rows=_rows(choice, options, planned))
 
 
-def _tags(built: Built) -> tuple[str, str]:
-    """Return an environment's tags: an immutable one for this image, and its own, which moves to the newest image."""
+def _tags(built: Built, options: PublishOptions) -> tuple[Tag, ...]:
+    """Return the tags of an image: an immutable one, its environment's, which moves to the newest image, and others."""
     name = built.environment.image_tag
-    return f"{name}-{built.record.image.removeprefix('sha256:')[:12]}", name
+    fixed = Tag(name=f"{name}-{built.record.image.removeprefix('sha256:')[:12]}", moving=False)
+    return (fixed, *(Tag(name=one, moving=True) for one in dict.fromkeys((name, *options.moving))))
 
 
 def _judge(
@@ -204,12 +206,11 @@ def _built(environment: Environment, session: PublishSession) -> Built:
 
 @dataclass(frozen=True)
 class Publication:
-    """An image in the engine, its immutable and moving tags, and the command that builds it again."""
+    """An image in the engine, its tags, and the command that builds it again."""
 
     environment: str
     image: str
-    tags: tuple[str, ...]
-    moving: tuple[str, ...]
+    tags: tuple[Tag, ...]
     allow: tuple[Allowance, ...] = ()
     rebuild: str = "envbuilder build"
 
@@ -221,43 +222,48 @@ def publish(publication: Publication, tools: PublishTools) -> PublishRow:
     or at the validated digest.
     """
     to = tools.repository.reference
-    for tag in (*publication.tags, *publication.moving):
-        to.at(tag)  # refuses a tag that no registry accepts, before anything is pushed
+    for tag in publication.tags:
+        to.at(tag.name)  # refuses a tag that no registry accepts, before anything is pushed
     image = tools.engine.image(publication.image)
     if image is None:
         raise PublishError(f"the engine has no image {publication.image}", hint=publication.rebuild)
     with exclusively(tools.folder):
-        journal = Journal(tools.folder / f"{_key(publication, image, tools)}.jsonl")
-        manifest = _stage(publication, tools, image, journal)
-        check_immutable(tools.repository, publication.tags, manifest.digest)
-        verdict = validated(manifest, journal, tools)
-        refusal = _unfit(verdict, publication.allow)
-        further = tools.describe(to.name, manifest.digest, image)
-        row = PublishRow(
-            environment=publication.environment,
-            repository=to.name,
-            digest=manifest.digest,
-            compression=tools.compression,
-            verdict=verdict.verdict,
-            level=verdict.level,
-            allowed=publication.allow,
-            statements=state(manifest, verdict, tools, publication.allow, further),
-        )
-        if refusal:
-            code = ExitCode.FAILED if verdict.verdict == "FAILED" else ExitCode.NO_CLAIM
-            return msgspec.structs.replace(row, error=refusal, exit_code=code)
-        journal.note(JournalEntry(step="stated", digest=manifest.digest))
-        _promote(publication, tools, manifest)
-        _tidy(publication, tools, image)
-        tags = [Tag(name=name, moving=False) for name in publication.tags]
-        tags += [Tag(name=name, moving=True) for name in publication.moving]
-        return msgspec.structs.replace(row, published=True, tags=tuple(tags))
+        try:
+            return _published(publication, tools, image)
+        finally:
+            _tidy(publication, tools, image)
+
+
+def _published(publication: Publication, tools: PublishTools, image: Image) -> PublishRow:
+    to = tools.repository.reference
+    journal = Journal(tools.folder / f"{_key(publication, image, tools)}.jsonl")
+    manifest = _stage(publication, tools, image, journal)
+    check_immutable(tools.repository, publication.tags, manifest.digest)
+    verdict = validated(manifest, journal, tools)
+    refusal = _unfit(verdict, publication)
+    further = tools.describe(to.name, manifest.digest, image)
+    row = PublishRow(
+        environment=publication.environment,
+        repository=to.name,
+        digest=manifest.digest,
+        compression=tools.compression,
+        verdict=verdict.verdict,
+        level=verdict.level,
+        allowed=publication.allow,
+        statements=state(manifest, verdict, tools, publication.allow, further),
+    )
+    if refusal:
+        code = ExitCode.FAILED if verdict.verdict == "FAILED" else ExitCode.NO_CLAIM
+        return msgspec.structs.replace(row, error=refusal, exit_code=code)
+    journal.note(JournalEntry(step="stated", digest=manifest.digest))
+    _promote(publication, tools, manifest)
+    return msgspec.structs.replace(row, published=True, tags=publication.tags)
 
 
 def _key(publication: Publication, image: Image, tools: PublishTools) -> str:
     """Return the name of the journal, made of everything that distinguishes publications."""
     to, compression = str(tools.repository.reference), tools.compression
-    parts = (image.id, to, publication.tags, publication.moving, publication.allow, compression)
+    parts = (image.id, to, publication.tags, publication.allow, compression)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
@@ -289,7 +295,7 @@ def _stage(publication: Publication, tools: PublishTools, image: Image, journal:
 _ONE = "push from one host at a time, to a registry that does not convert images"
 
 
-def _unfit(verdict: Verdict, allow: tuple[Allowance, ...]) -> str:
+def _unfit(verdict: Verdict, publication: Publication) -> str:
     """Return why a verdict forbids publishing; '' if it does not."""
     because = "; ".join(verdict.reasons) or "see its checks"
     if verdict.unreal:
@@ -298,11 +304,12 @@ def _unfit(verdict: Verdict, allow: tuple[Allowance, ...]) -> str:
         case "PASSED":
             return ""
         case "FAILED":
-            step = f"envbuilder validate {verdict.image.reference} shows every check"
+            step = f"envbuilder validate {publication.environment} shows every check"
             return f"not published: FAILED: {because} (next: {step})"
         case "INCONCLUSIVE":
             step = "publish on a host with its GPU, or with --allow inconclusive"
-            return "" if "inconclusive" in allow else f"not published: INCONCLUSIVE: {because} (next: {step})"
+            refusal = f"not published: INCONCLUSIVE: {because} (next: {step})"
+            return "" if "inconclusive" in publication.allow else refusal
         case _ as never:
             assert_never(never)
 
@@ -315,15 +322,17 @@ def _promote(publication: Publication, tools: PublishTools, manifest: Manifest) 
     if lost := tools.repository.lacking(manifest):
         raise PublishError(f"the registry has lost {lost}, a part of {manifest.digest}", hint=FORGETS)
     for tag in publication.tags:
-        pin(tools.repository, tag, manifest)
-        tools.say(f"tagged {tools.repository.reference.at(tag)}")
-    for tag in publication.moving:
-        move(tools.repository, tag, manifest)
-        tools.say(f"moved {tools.repository.reference.at(tag)}")
-    confirm_tags(tools.repository, (*publication.tags, *publication.moving))
+        point(tools.repository, tag, manifest)
+        tools.say(f"{'moved' if tag.moving else 'tagged'} {tools.repository.reference.at(tag.name)}")
+    confirm_tags(tools.repository, publication.tags)
 
 
 def _tidy(publication: Publication, tools: PublishTools, image: Image) -> None:
-    staged = str(tools.repository.reference.at(staging_tag(publication.environment)))
-    if any(tag != staged for tag in image.tags):
-        tools.engine.remove(staged)
+    """Remove the names that publishing gave the image in the engine, unless it has no other; a killed run's too."""
+    to, tag = tools.repository.reference, staging_tag(publication.environment)
+    with suppress(InfrastructureError):
+        if after := tools.engine.image(image.id):
+            names = {*after.tags, *after.digests} - {*image.digests}
+            own = {one for one in names if one == str(to.at(tag)) or one.startswith(f"{to.name}@")}
+            for name in own if {*after.tags} - own else ():
+                tools.engine.remove(name)

@@ -58,7 +58,7 @@ def as_text(document: PublishDocument) -> str:
     for row in document.rows:
         name, verdict, digest = row.environment or row.repository, row.verdict or "-", row.digest[:19] or "-"
         rows.append((name, _result(row, document), verdict, digest, _details(row, document)))
-    return table(("environment", "result", "verdict", "digest", "tags"), rows)
+    return table(("image", "result", "verdict", "digest", "details"), rows)
 
 
 def _result(row: PublishRow, document: PublishDocument) -> str:

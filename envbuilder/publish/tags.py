@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 
 from envbuilder.attest.requirements import EnvironmentRequirement, read_environment
 from envbuilder.errors import InfrastructureError, PublishError, UsageError
+from envbuilder.publish.results import Tag
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import Manifest
 from envbuilder.registry.reference import Reference, parse
@@ -19,8 +21,8 @@ PAUSE_S = 0.1
 FORGETS = "run the command again; if it fails again, the registry loses stored content: ask its operator"
 
 
-def check_immutable(repository: Repository, tags: tuple[str, ...], digest: str) -> None:
-    for tag in tags:
+def check_immutable(repository: Repository, tags: Iterable[Tag], digest: str) -> None:
+    for tag in (one.name for one in tags if not one.moving):
         found = repository.manifest(tag)
         if found is not None and found.digest != digest:
             text = f"{repository.reference.at(tag)} exists as {found.digest} and is never overwritten"
@@ -28,16 +30,17 @@ def check_immutable(repository: Repository, tags: tuple[str, ...], digest: str) 
             raise PublishError(text, hint=hint)
 
 
-def pin(repository: Repository, tag: str, manifest: Manifest) -> None:
-    """Create an immutable tag unless it has this digest."""
-    if repository.manifest(tag) is None:
-        _write(repository, tag, manifest, "")
+def point(repository: Repository, tag: Tag, manifest: Manifest) -> None:
+    """Point a tag at a manifest, unless it does; an immutable one only if it is new."""
+    before = repository.manifest(tag.name)
+    if before is None or (tag.moving and before.digest != manifest.digest):
+        _write(repository, tag.name, manifest, before.digest if before else "")
     check_immutable(repository, (tag,), manifest.digest)
 
 
-def confirm_tags(repository: Repository, tags: tuple[str, ...]) -> None:
+def confirm_tags(repository: Repository, tags: Iterable[Tag]) -> None:
     """Check that every tag exists. Raises InfrastructureError if one does not."""
-    if lost := [tag for tag in tags if repository.manifest(tag) is None]:
+    if lost := [tag.name for tag in tags if repository.manifest(tag.name) is None]:
         raise _forgotten(repository, ", ".join(lost))
 
 
@@ -58,12 +61,6 @@ def _write(repository: Repository, tag: str, manifest: Manifest, before: str) ->
 def _forgotten(repository: Repository, what: str) -> InfrastructureError:
     text = f"the registry accepted {repository.reference.name}: {what}, but does not have it"
     return InfrastructureError(text, hint=FORGETS)
-
-
-def move(repository: Repository, tag: str, manifest: Manifest) -> None:
-    before = repository.manifest(tag)
-    if before is None or before.digest != manifest.digest:
-        _write(repository, tag, manifest, before.digest if before else "")
 
 
 _STAGING = "staging-"

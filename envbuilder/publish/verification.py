@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from envbuilder.attest.requirements import Refusal, Refusals, Requirement, in_words
-from envbuilder.errors import Reason
+from envbuilder.errors import InfrastructureError, Reason
 from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.reference import Reference
 from envbuilder.support import terminal_text, yaml_reader
@@ -146,12 +146,15 @@ def with_next(refusals: Refusals, image: Reference, demanded: Demanded, host: st
 
 @contextmanager
 def advising(image: Reference) -> Iterator[None]:
-    """Add the next step of its reason to an error of a registry that names none."""
+    """Add a next step to an error that names none: that of its reason to an error of the registry."""
     try:
         yield
     except (RegistryFailedError, RegistryRefusedError) as error:
         (advised,) = with_next((Refusal(reason=error.fault, message="", next=error.hint),), image, Demanded())
         error.hint = advised.next
+        raise
+    except InfrastructureError as error:  # the engine's, which pushes and pulls: its answers have no codes
+        error.hint = error.hint or f"run the command again; if access was denied: docker login {image.host}"
         raise
 
 

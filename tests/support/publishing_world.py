@@ -17,6 +17,7 @@ from envbuilder.attest.requirements import Requirement
 from envbuilder.engine.port import Engine, Image, OnBytes
 from envbuilder.publish.attestation import PublishTools, ValidationTerms
 from envbuilder.publish.publish_all import Publication
+from envbuilder.publish.results import Tag
 from envbuilder.publish.verification import Verification
 from envbuilder.publish.verify_request import verify
 from envbuilder.registry.client import Repository
@@ -66,13 +67,10 @@ class World:
     def client(self, target: str = "") -> Repository:
         return Repository(self.reference.at(target) if target else self.reference, {})
 
-    def publication(self, image: str, **given: Any) -> Publication:
-        values: dict[str, Any] = {
-            "environment": ENVIRONMENT,
-            "image": image,
-            "tags": (f"pin-{image.rpartition(':')[2]}",),
-            "moving": (ENVIRONMENT, "latest"),
-        }
+    def publication(self, image: str, moving: tuple[str, ...] = (ENVIRONMENT, "latest"), **given: Any) -> Publication:
+        fixed = Tag(name=f"pin-{image.rpartition(':')[2]}", moving=False)
+        tags = (fixed, *(Tag(name=name, moving=True) for name in moving))
+        values: dict[str, Any] = {"environment": ENVIRONMENT, "image": image, "tags": tags}
         return Publication(**{**values, **given})
 
     def tools(self, validate: Callable[[Reference], Verdict] | None = None, **given: Any) -> PublishTools:

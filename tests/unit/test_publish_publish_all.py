@@ -424,6 +424,9 @@ def test_verdict_that_is_simulated_or_about_another_image_publishes_nothing(
     with pytest.raises(PublishError, match=message):
         publish(world.publication("scratch:1", allow=("inconclusive",)), world.tools(judged))
     assert set(world.client().tags() or ()) == {f"staging-{ENVIRONMENT}"}
+    image = world.engine.image("scratch:1")
+    assert image is not None
+    assert image.tags == ("scratch:1",), "the engine has no name of it that publishing gave"
 
 
 def test_signed_verdict_is_the_evaluated_one(world: World) -> None:
@@ -457,3 +460,6 @@ def test_error_of_the_registry_has_the_next_step_of_its_reason(reason: Reason) -
         raise RegistryRefusedError(reason, "refused")
     assert caught.value.hint
     assert "{" not in caught.value.hint
+    with pytest.raises(InfrastructureError) as failed, advising(parse("a.b/c:d")):
+        raise InfrastructureError("could not push a.b/c:d: denied")
+    assert "docker login a.b" in failed.value.hint
