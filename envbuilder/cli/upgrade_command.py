@@ -51,7 +51,9 @@ _FOLDER = common.FilePath(exists=True, file_okay=False, path_type=Path)
     metavar="FILE",
     help="Policy that decides (default: envbuilder's own).",
 )
-@click.option("--flavor", type=click.Choice(["cpu", "gpu"]), help="Images to use [default: cpu; gpu with --gpu].")
+@click.option(
+    "--flavor", type=click.Choice(["cpu", "gpu"]), help="Images to use [default: cpu; gpu with --gpu or --fleet]."
+)
 @click.option("--rounds", type=click.IntRange(1, 1000), help="Rounds of measurement [default: 15].")
 @click.option("--fresh", is_flag=True, help="Ignore stored measurements and observations.")
 @common.gpus_option
@@ -66,7 +68,7 @@ def command(form: str, *, bisect: bool, **values: Any) -> None:  # noqa: ANN401 
     from envbuilder.workspace import project_folder
 
     console, root = common.console_of(values), project_folder()
-    options, catalog = read_upgrade(values, root, load())
+    options, catalog = read_upgrade(values, root, load(), bisect=bisect)
     if bisect:
         found = bisect_versions(options, root, console, catalog)
         finish(found, form, bisection.as_text, bisection.as_markdown)

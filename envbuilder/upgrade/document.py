@@ -328,11 +328,6 @@ class Differences(msgspec.Struct, frozen=True, kw_only=True):
     memory: tuple[MemoryChange, ...] | None = None
     models: tuple[ModelExchange, ...] | None = None
 
-    @property
-    def certain(self) -> bool:
-        """Return True if the durations were measured often enough to prove a change."""
-        return bool(self.timings) and all(row.ratio.low is not None for row in self.timings or ())
-
 
 class Clause(msgspec.Struct, frozen=True, kw_only=True):
     clause: str

@@ -92,15 +92,14 @@ def run_probe(
         time_limit=limit_s,
     )
     ended, stdout, stderr = run(place.engine, spec, _MAX_ANSWER)
-    if ended.flooded:
-        wrong = "stopped: its output exceeded the limit"
-    elif ended.timed_out:
-        wrong = f"no answer within {limit_s:.0f} s"
-    elif ended.out_of_memory:
-        wrong = "the container ran out of memory"
-    else:
-        last = last_line(stderr)[:300] or "nothing was printed"
-        wrong = f"exit code {ended.exit_code}: {last}" if ended.exit_code else ""
+    last = last_line(stderr)[:300] or "nothing was printed"
+    failures = (
+        (ended.flooded, "stopped: its output exceeded the limit"),
+        (ended.timed_out, f"no answer within {limit_s:.0f} s"),
+        (ended.out_of_memory, "the container ran out of memory"),
+        (ended.exit_code, f"exit code {ended.exit_code}: {last}"),
+    )
+    wrong = next((text for is_so, text in failures if is_so), "")
     return Output(stdout, wrong)
 
 

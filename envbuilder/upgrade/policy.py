@@ -33,10 +33,6 @@ class QuantityValue(NamedTuple):
     asked: bool = True
 
 
-def count(lines: Sequence[str], nothing: str = "none") -> QuantityValue:
-    return QuantityValue(len(lines), len(lines), str(len(lines)) if lines else nothing, tuple(lines))
-
-
 unknown = partial(QuantityValue, None, None)
 not_requested = partial(QuantityValue, None, None, asked=False)
 
@@ -50,7 +46,7 @@ def _counted(document: UpgradeDocument, clause: str) -> QuantityValue:
             return not_requested(text.unasked) if text.unasked else unknown(text.unknown)
         lines += [write(each.text, row) for row in every if holds(row, each.condition)]
         nothing = text.nothing.format(total=len(every), document=document)
-    return count(lines, nothing)
+    return QuantityValue(len(lines), len(lines), str(len(lines)) if lines else nothing, tuple(lines))
 
 
 DURATIONS = {"start-up-ratio": "start.total", "work-ratio": "work."}
@@ -93,21 +89,20 @@ def _verdict(document: UpgradeDocument) -> QuantityValue:
 
 
 def _failed_tests(document: UpgradeDocument) -> QuantityValue:
-    """Count the user's tests that newly fail; a suite without a pass on the old image proves nothing."""
+    """Count the user's tests that newly fail; a suite without a pass on both images proves nothing."""
     changes, counted = document.differences.tests, document.differences.tests_counted
     if changes is None or counted is None:
         return not_requested("no --suite given")
     if not counted.total:
         return unknown("no test gave an answer")
-    both = f", {counted.passed_both} of {counted.total} pass on both"
+    both = f"{counted.passed_both or 'none'} of {counted.total} pass on both"
     failed = details("outcome", (row for row in changes if compare.newly_failed(row)))
     if failed:
-        return QuantityValue(len(failed), len(failed), f"{len(failed)} of {counted.total} tests{both}", failed)
-    if counted.passed_old and counted.ended:
-        return QuantityValue(0, 0, f"none of {counted.total}{both}")
-    none = f"none of {counted.total} passed on the old image"
-    why = f"the run did not finish{both}" if counted.passed_old else none
-    return QuantityValue(None, None, why, counted.failed_before)
+        return QuantityValue(len(failed), len(failed), f"{len(failed)} of {counted.total} tests, {both}", failed)
+    if counted.passed_both and counted.ended:
+        return QuantityValue(0, 0, f"none of {counted.total}, {both}")
+    why = both if counted.ended else f"the run did not finish, {both}"
+    return unknown(why, counted.failed_before)
 
 
 def _hosts(document: UpgradeDocument, wanted: str, before: tuple[str, ...]) -> QuantityValue:
@@ -117,6 +112,8 @@ def _hosts(document: UpgradeDocument, wanted: str, before: tuple[str, ...]) -> Q
     changed = [row for row in hosts if row.old in before and row.new == wanted]
     unclear = [row for row in hosts if row.old in before and row.new == "unknown"]
     found = f"{len(changed)} of {len(hosts)}" + (f", no claim on {len(unclear)}" if unclear else "")
+    if hosts and wanted == "lost" and all(row.new == "lost" for row in hosts):  # which proves nothing
+        return QuantityValue(len(changed), None, f"{found}, the new image runs on none", details("host", hosts))
     return QuantityValue(len(changed), len(changed) + len(unclear), found, details("host", (*changed, *unclear)))
 
 

@@ -6,7 +6,7 @@ import re
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -23,23 +23,14 @@ _SHOWN = 12
 _WIDTH = 100
 
 
-class Section(NamedTuple):
-    """A table of the report; a ``whole`` one is shown in full."""
-
-    title: str
-    headers: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    whole: bool
-
-
 def as_text(document: UpgradeDocument) -> str:
     title = f"TensorFlow {document.old.tensorflow} → {document.new.tensorflow} ({document.flavor}): {document.decision}"
     parts = ["\n".join([sentence(document), title, *compared_row(document)])]
-    for section in sections(document):
-        rows = section.rows if section.whole else [tuple(map(_short, row)) for row in section.rows[:_SHOWN]]
-        more = [f"  … and {len(section.rows) - len(rows)} more (--format json)"] * (len(rows) < len(section.rows))
+    for title, section, every in sections(document):
+        rows = every if section.whole else [tuple(map(_short, row)) for row in every[:_SHOWN]]
+        more = [f"  … and {len(every) - len(rows)} more (--format json)"] * (len(rows) < len(every))
         lines = table(section.headers, rows).splitlines()
-        parts.append("\n".join([section.title, *(f"  {line}" for line in lines), *more]))
+        parts.append("\n".join([title, *(f"  {line}" for line in lines), *more]))
     parts += [f"gap: {gap}" for gap in document.gaps]
     parts.append(
         f"{document.old.tensorflow} → {document.new.tensorflow}: {document.decision} (policy {document.policy})"
@@ -56,10 +47,10 @@ def as_markdown(document: UpgradeDocument) -> str:
         f"Policy {terminal_text.code(document.policy)} {document.rounds} interleaved rounds.",
         *map(terminal_text.markdown, compared_row(document)),
     ]
-    for title, headers, rows, whole in sections(document):
-        body = "\n".join([_pipe(headers), "|" + " --- |" * len(headers), *map(_pipe, rows)])
+    for title, section, rows in sections(document):
+        body = "\n".join([_pipe(section.headers), "|" + " --- |" * len(section.headers), *map(_pipe, rows)])
         folded = f"<details><summary>{title} ({len(rows)})</summary>\n\n{body}\n\n</details>"
-        parts.append(f"### {title}\n\n{body}" if whole else folded)
+        parts.append(f"### {title}\n\n{body}" if section.whole else folded)
     if document.gaps:
         parts.append("### Not known\n\n" + "\n".join(f"- {terminal_text.markdown(gap)}" for gap in document.gaps))
     return "\n\n".join(parts) + "\n"
@@ -79,9 +70,8 @@ def sentence(document: UpgradeDocument) -> str:
     wanted = ("reject", {"REJECT": "violated", "UNDECIDED": "unknown"}.get(document.decision))
     grounds = [clause for clause in document.clauses if (clause.otherwise, clause.state) == wanted]
     slower = [row for row in document.differences.timings or () if row.change == "slower" and not speed(row)]
-    old, new = document.old.image, document.new.image
-    same = old is not None and new is not None and old.id == new.id
-    parts = ["the driver was simulated"] * document.simulated + ["both are the same image"] * same
+    old, new = (one.image.id if one.image else one.environment.id for one in (document.old, document.new))
+    parts = ["the driver was simulated"] * document.simulated + ["both are the same image"] * (old == new)
     parts += [_broken_tests(clause, document) or f"{clause.says}: {clause.found}" for clause in grounds]
     if not document.rounds:
         parts += [
@@ -113,17 +103,13 @@ def compared_row(document: UpgradeDocument) -> Iterator[str]:
         yield f"also in the matrix, not compared here (--select): {', '.join(document.not_judged)}"
 
 
-def sections(document: UpgradeDocument) -> list[Section]:
-    """Return every section with content, the reasons of the decision first."""
-    found = []
+def sections(document: UpgradeDocument) -> Iterator[tuple[str, SectionText, list[tuple[str, ...]]]]:
+    """Yield the title, the form and the rows of every section with content, the reasons of the decision first."""
     for title, text in wording().sections.items():
         lists = ((each, row) for each in text.rows for row in rows_of(document, each.of) or ())
-        rows = tuple(
-            tuple(write(cell, row) for cell in each.cells) for each, row in lists if holds(row, each.condition)
-        )
+        rows = [tuple(write(cell, row) for cell in each.cells) for each, row in lists if holds(row, each.condition)]
         if rows:
-            found.append(Section(title, text.headers, rows, text.whole))
-    return found
+            yield title, text, rows
 
 
 class RowText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -143,6 +129,8 @@ class ClauseText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SectionText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A table of the report; a ``whole`` one is shown in full."""
+
     headers: tuple[str, ...]
     rows: tuple[RowText, ...]
     whole: bool = False
@@ -239,12 +227,9 @@ def _licence(row: PackageChange) -> str:
 
 
 def _new_major(row: PackageChange) -> bool:
-    if row.old is None or row.new is None or row.old == row.new:
-        return False
-    try:
-        return versions.major(row.old) != versions.major(row.new)
-    except ValueError:
-        return True  # not numbers: the safe answer
+    old, new = (text and versions.key_or_none(text) for text in (row.old, row.new))
+    changed = row.old and row.new and row.old != row.new
+    return bool(changed and not (old and new and old[0][0] == new[0][0]))  # not numbers: the safe answer
 
 
 FORMATS: Mapping[str, Callable[[Any], str]] = {
@@ -279,6 +264,7 @@ CONDITIONS: Mapping[str, Callable[[Any], bool]] = {
     "moved": lambda row: row.gained or row.lost,
     "slower": lambda row: row.change == "slower",
     "newly_failed": compare.newly_failed,
+    "newly_skipped": lambda row: (row.old, row.new) == ("passed", "skipped"),
     "newly_outside": compare.newly_outside,
     "new_major": _new_major,
     "relicensed": compare.relicensed,
@@ -297,7 +283,12 @@ def _lines(document: UpgradeDocument, otherwise: str, *states: str) -> Iterator[
 
 def _lost(document: UpgradeDocument, *names: str) -> list[str] | None:
     changes = [change for change in document.differences.sets if change.name in names]
-    return [text for change in changes for text in change.lost] if changes else None
+    return [f"{change.name}: {text}" for change in changes for text in change.lost] if changes else None
+
+
+def _certain(timings: Sequence[RatioResult]) -> Sequence[RatioResult] | None:
+    """Return the durations if they were measured often enough to prove a change."""
+    return timings if timings and all(row.ratio.low is not None for row in timings) else None
 
 
 def _models(document: UpgradeDocument, saved_by: str) -> list[ModelExchange] | None:
@@ -314,6 +305,6 @@ SOURCES: Mapping[str, Callable[[UpgradeDocument], Iterable[Any] | None]] = {
     "notes": lambda one: _lines(one, "note", "violated", "unknown"),
     "open": lambda one: _lines(one, "reject", "unknown"),
     "rejecting": lambda one: _lines(one, "reject", "violated"),
-    "certain_timings": lambda one: one.differences.timings if one.differences.certain else None,
+    "certain_timings": lambda one: _certain(one.differences.timings or ()),
     "images": lambda one: (("old", one.old, one.simulated), ("new", one.new, one.simulated)),
 }

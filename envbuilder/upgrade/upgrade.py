@@ -29,16 +29,15 @@ from envbuilder.refresh.propose import Proposer, today
 from envbuilder.support import decoding
 from envbuilder.support.console import Console
 from envbuilder.support.yaml_reader import read_yaml
-from envbuilder.upgrade import bisect as bisecting
+from envbuilder.upgrade import bisect as search
 from envbuilder.upgrade import observe
-from envbuilder.upgrade.bisect import BisectDocument, BisectParameters, ImageRunner, candidates
 from envbuilder.upgrade.build import ImageBuilder, ValidatedImage, describe
 from envbuilder.upgrade.compare import CollectedEvidence, ImageEvidence, differences
 from envbuilder.upgrade.document import Observations, UpgradeDocument
 from envbuilder.upgrade.pairs import ROUNDS, Pair, UpgradeOptions, hosts, no_row, pairs, pinned_row
-from envbuilder.upgrade.policy import BY_FACTS, Policy, judge
+from envbuilder.upgrade.policy import BY_FACTS, ClauseRule, Policy, judge
 from envbuilder.upgrade.text import as_markdown
-from envbuilder.upgrade.user_tests import UserSuite, read_files, read_suite, run_on_both
+from envbuilder.upgrade.user_tests import SUITE_LIMIT_S, TEST_LIMIT_S, UserSuite, read_files, read_suite, run_on_both
 from envbuilder.verdict import span
 from envbuilder.workspace import Workspace, content_key, temporary_folder, write_atomically, write_document
 
@@ -81,7 +80,7 @@ def predict(options: UpgradeOptions, catalog: Catalog) -> UpgradeDocument:
     if document.decision == "REJECT":
         return document
     advice = ("the same command without --dry-run: it builds, validates and measures both images",)
-    return msgspec.structs.replace(document, decision="UNDECIDED", would_decide=advice)
+    return msgspec.structs.replace(document, decision="UNDECIDED", would_decide=document.would_decide or advice)
 
 
 def first_buildable(rows: tuple[Pair, ...], maker: ImageBuilder) -> Pair:
@@ -166,18 +165,37 @@ def gather(
     return CollectedEvidence(old, new, samples, models, (*gaps, *wrong))
 
 
-def read_upgrade(values: Mapping[str, Any], root: Path, catalog: Catalog) -> tuple[UpgradeOptions, Catalog]:
+_OF_BISECTION = {"axis": "tensorflow", "tensorflow": None, "check": None, "repeat": 1, "command": ()}
+_OF_COMPARISON = {"gpu": (), "dry_run": False, "fresh": False, "test_limit": TEST_LIMIT_S, "suite_limit": SUITE_LIMIT_S}
+_OF_COMPARISON |= dict.fromkeys(("fleet", "driver", "wheel", "policy", "rounds"))
+"""The options of one form of the command, with their values if they are not given."""
+
+
+def read_upgrade(
+    values: Mapping[str, Any], root: Path, catalog: Catalog, *, bisect: bool = False
+) -> tuple[UpgradeOptions, Catalog]:
     """Return the command's values as options, with the files that they name, and the catalogue with the matrix's bases.
 
-    Raises UsageError for a wrong version.
+    Raises UsageError for a wrong version, and for options that have no effect or contradict each other.
     """
+    for name, default in (_OF_COMPARISON if bisect else _OF_BISECTION).items():
+        if values.get(name, default) != default:
+            option = "a command" if name == "command" else f"--{name.replace('_', '-')}"
+            text = f"{option} {'has no effect with' if bisect else 'requires'} --bisect"
+            raise UsageError(text, hint="leave it out" if bisect else "envbuilder upgrade --bisect GOOD BAD -- CMD")
+    named, fleet = _named_host(values), values["fleet"]
+    flavor = values.get("flavor") or ("gpu" if named or fleet else "cpu")
+    if flavor == "cpu" and (named or fleet):
+        raise UsageError("--gpu and --fleet are about images for GPUs", hint="leave out --flavor cpu")
+    if named and fleet:
+        raise UsageError("--gpu and --fleet both name hosts", hint="give one of them")
     given = (name for name in ("old", "new", "tensorflow") if values.get(name))
     releases = {name: _version(values[name], catalog) for name in given}
     matrix, known = read_known(values["matrix"], root, catalog) if values["matrix"] else (None, catalog)
     files = {
         "matrix": matrix,
-        "fleet": read_fleet(values["fleet"]) if values["fleet"] else _named_host(values),
-        "flavor": values.get("flavor") or ("gpu" if values.get("gpu") else "cpu"),
+        "fleet": read_fleet(fleet) if fleet else named,
+        "flavor": flavor,
         "policy": read_policy(values["policy"], root),
         "rounds": values["rounds"] or ROUNDS,
     }
@@ -198,13 +216,8 @@ def _named_host(values: Mapping[str, Any]) -> tuple[FleetHost, ...]:
 def compare_versions(options: UpgradeOptions, root: Path, console: Console, catalog: Catalog) -> UpgradeDocument:
     """Build two versions, compare them and decide.
 
-    Raises UsageError if the options contradict each other, UnsatisfiableError if no row serves both, BuildFailedError,
-    and InfrastructureError.
+    Raises UnsatisfiableError if no row serves both, BuildFailedError, and InfrastructureError.
     """
-    if options.command:
-        raise UsageError("a command requires --bisect", hint="envbuilder upgrade --bisect GOOD BAD -- CMD")
-    if options.repeat > 1:
-        raise UsageError("--repeat requires --bisect", hint="a comparison runs newly failing tests again by itself")
     if options.matrix is None:
         options = replace(options, matrix=read_matrix(find_matrix("tensorflow", root)), matrix_given=False)
     if options.dry_run:
@@ -233,7 +246,10 @@ def _version(text: str, catalog: Catalog) -> str:
 
 
 def read_policy(name: str | None, root: Path) -> Policy:
-    return read_yaml(root / name if name else DEFAULT_POLICY, Policy)
+    """Read a policy; one without a clause about the new image's verdict requires PASSED."""
+    policy: Policy = read_yaml(root / name if name else DEFAULT_POLICY, Policy)
+    missing = () if policy.only("verdict").clauses else (ClauseRule(clause="verdict", at_most=0, otherwise="reject"),)
+    return msgspec.structs.replace(policy, clauses=(*missing, *policy.clauses))
 
 
 def _propose(
@@ -252,13 +268,15 @@ def _propose(
     return row
 
 
-def bisect_versions(options: UpgradeOptions, root: Path, console: Console, catalog: Catalog) -> BisectDocument:
+def bisect_versions(options: UpgradeOptions, root: Path, console: Console, catalog: Catalog) -> search.BisectDocument:
     """Find where the command or the check begins to fail. Raises UsageError if the options contradict each other."""
     axis, release = options.axis, options.tensorflow
     if bool(options.command) == bool(options.check):
         raise UsageError("--bisect needs either a command or --check", hint="-- CMD, or --check NAME")
-    if axis != "tensorflow" and (release is None or options.flavor != "gpu"):
-        text = f"--axis {axis} needs --tensorflow VERSION and --flavor gpu"
+    if options.check and options.suite:
+        raise UsageError("--suite has no effect with --check", hint="leave it out")
+    if (axis == "tensorflow") is not (release is None) or (release and options.flavor != "gpu"):
+        text = "--axis cuda and --axis cudnn need --tensorflow VERSION and --flavor gpu; other searches do not take it"
         raise UsageError(text, hint="name the TensorFlow release to keep")
     kept = options if axis == "tensorflow" or release is None else replace(options, old=release, new=release)
     row = pinned_row(kept, catalog)
@@ -267,9 +285,9 @@ def bisect_versions(options: UpgradeOptions, root: Path, console: Console, catal
     maker = ImageBuilder(Workspace(root), connect(), console, catalog)
     maker.engine.sweep()
     offered = maker.committed_image(end) if isinstance(end, Environment) else None
-    asked = BisectParameters(
+    asked = search.BisectParameters(
         axis=axis,
-        candidates=bisecting.ordered(candidates(axis, row, catalog), options.old, options.new),
+        candidates=search.ordered(search.candidates(axis, row, catalog), options.old, options.new),
         row=row,
         command=options.command or ("check", options.check or ""),
         files=content_key(files) if files else "",
@@ -279,5 +297,5 @@ def bisect_versions(options: UpgradeOptions, root: Path, console: Console, catal
     )
     console.say(f"{len(asked.candidates)} versions: {', '.join(asked.candidates)}")
     with console.live():
-        trial = ImageRunner(maker, row, options, files)
-        return bisecting.bisect(asked, trial, Workspace(root).bisects, console.say, confirm=2)
+        trial = search.ImageRunner(maker, row, options, files)
+        return search.bisect(asked, trial, Workspace(root).bisects, console.say, confirm=2)

@@ -229,14 +229,32 @@ def test_dry_run_answers_and_never_adopts(old: str, host: tuple[str, str], decis
     assert bool(found.would_decide) is (decision == "UNDECIDED")
 
 
-@pytest.mark.parametrize("host", [{"gpu": ("T4",)}, {"driver": "535"}, {"gpu": ("T4",), "driver": "new"}])
-def test_host_that_is_not_a_gpu_with_a_driver_is_a_usage_error(host: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=r"host together|not a GPU with a driver"):
-        read_upgrade(given("2.15.1", "2.20.0", **host), ROOT, CATALOG)
+T4 = {"gpu": ("T4",), "driver": "470"}
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"gpu": ("T4",)}, "name a host together"),
+        ({"driver": "535"}, "name a host together"),
+        ({**T4, "driver": "new"}, "not a GPU with a driver"),
+        ({**T4, "flavor": "cpu"}, "images for GPUs"),
+        ({**T4, "fleet": Path("hosts.yaml")}, "both name hosts"),
+        ({"axis": "cuda"}, "--axis requires --bisect"),
+        ({"command": ("true",)}, "a command requires --bisect"),
+        ({"bisect": True, "dry_run": True}, "--dry-run has no effect with --bisect"),
+        ({"bisect": True, "test_limit": 1}, "--test-limit has no effect with --bisect"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_option_that_has_no_effect_is_a_usage_error(more: dict[str, Any], message: str) -> None:
+    bisect = more.pop("bisect", False)
+    with pytest.raises(UsageError, match=message):
+        read_upgrade(given("2.15.1", "2.20.0", **more), ROOT, CATALOG, bisect=bisect)
 
 
 def test_versions_may_be_ranges() -> None:
-    wanted, _ = read_upgrade(given("~=2.12.0", "latest", tensorflow="<2.19"), ROOT, CATALOG)
+    wanted, _ = read_upgrade(given("~=2.12.0", "latest", tensorflow="<2.19"), ROOT, CATALOG, bisect=True)
     assert (wanted.old, wanted.new, wanted.tensorflow) == ("2.12.1", CATALOG.final_versions[-1], "2.18.1")
     with pytest.raises(UsageError, match=">=9: not a version"):
         read_upgrade(given("2.12.1", ">=9"), ROOT, CATALOG)

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from upgrades import CALM, POLICY, compared, judged, occupied, side, suite, timed
 
 from envbuilder.catalog import store
-from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.upgrade import statistics
 from envbuilder.upgrade.compare import CollectedEvidence, ImageEvidence, differences, sets
 from envbuilder.upgrade.document import (
@@ -28,9 +27,10 @@ from envbuilder.upgrade.document import (
     TestCounts,
     WarningLines,
 )
-from envbuilder.upgrade.policy import COMPUTED, MOST, ClauseRule, Policy, decide, judge, needed
+from envbuilder.upgrade.policy import COMPUTED, MOST, ClauseRule, decide, judge, needed
 from envbuilder.upgrade.statistics import Interval, Samples, Settings
 from envbuilder.upgrade.text import SPEED_CHANGED, speed, wording
+from envbuilder.upgrade.upgrade import read_policy
 
 
 def test_shipped_policy_names_every_quantity_once() -> None:
@@ -47,8 +47,8 @@ FAILED = OutcomeChange(name="t", old="passed", new="failed", message="no")
 RAN = TestCounts(total=3, passed_both=2, passed_old=3)
 
 
-def host(new: Any) -> tuple[HostChange]:
-    return (HostChange(host="h", gpu="T4", driver="1", old="native", new=new),)
+def host(new: Any, old: Any = "native") -> tuple[HostChange]:
+    return (HostChange(host="h", gpu="T4", driver="1", old=old, new=new),)
 
 
 def unread(saved_by: Literal["old", "new"]) -> tuple[ModelExchange]:
@@ -60,6 +60,11 @@ def unread(saved_by: Literal["old", "new"]) -> tuple[ModelExchange]:
     [
         ({"checks": (replace(FAILED, name="matmul"),)}, "checks-newly-failed", "REJECT"),
         ({"tests": (FAILED,), "tests_counted": RAN}, "tests-newly-failed", "REJECT"),
+        (
+            {"tests": (replace(FAILED, new="skipped"),), "tests_counted": RAN},
+            "tests-newly-skipped",
+            "ADOPT_WITH_NOTES",
+        ),
         ({"size_ratio": 1.2}, "size-ratio", "REJECT"),
         ({"timings": timed(1.4)}, "start-up-ratio", "REJECT"),
         (
@@ -95,6 +100,8 @@ def test_violated_clause_gives_its_decision(changed: dict[str, Any], clause: str
         ({"size_ratio": None}, "size-ratio"),
         ({"numerics": None}, "numerics-outside"),
         ({"tests": (), "tests_counted": replace(RAN, total=0)}, "tests-newly-failed"),
+        ({"tests": (), "tests_counted": replace(RAN, passed_both=0)}, "tests-newly-failed"),
+        ({"hosts": host("lost", "lost")}, "hosts-lost"),
         ({"hosts": host("unknown")}, "hosts-lost"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -114,6 +121,7 @@ def test_clauses_without_request_decide_nothing() -> None:
     _, clauses = judged(CALM)
     assert {name for name, one in clauses.items() if one.state == "not asked"} == {
         "tests-newly-failed",
+        "tests-newly-skipped",
         "tests-failed-before",
         "tests-flaky",
         "hosts-lost",
@@ -146,12 +154,14 @@ def test_worse_clause_never_improves_the_decision() -> None:
             assert RANK.index(decide(clauses(STATES[first], STATES[worse]))) >= here
 
 
-def test_policy_with_one_clause_decides_by_it(tmp_path: Path) -> None:
+def test_policy_with_one_clause_decides_by_it_and_by_the_verdict(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text("name: sizes\nclauses:\n  - {clause: size-ratio, at_most: 1.5, otherwise: reject}\n")
-    policy = read_yaml(path, Policy)
-    assert policy.clauses == (ClauseRule(clause="size-ratio", at_most=1.5, otherwise="reject"),)
-    assert judge(compared(replace(CALM, size_ratio=1.4, checks=None)), policy).decision == "ADOPT"
+    policy = read_policy(str(path), Path())
+    assert policy.clauses[1:] == (ClauseRule(clause="size-ratio", at_most=1.5, otherwise="reject"),)
+    found = compared(replace(CALM, size_ratio=1.4, checks=None))
+    assert judge(found, policy).decision == "ADOPT"
+    assert judge(replace(found, new=replace(found.new, verdict="FAILED")), policy).decision == "REJECT"
 
 
 def test_differences_without_evidence_of_both_images_are_none() -> None:
@@ -234,7 +244,7 @@ def test_open_clause_has_a_suggestion() -> None:
     assert said(CALM, verdict="INCONCLUSIVE", environment=gpu)[0] == (
         "verdict: the same command on a host with a GPU and driver 525.60.13 or newer"
     )
-    expected = "tests-newly-failed: a suite that passes on 2.15.1: none of 3 passed on the old image"
+    expected = "tests-newly-failed: a suite of which some tests pass on both images: none of 3 pass on both"
     assert said(suite(0, 3))[0] == expected
     assert "numerics-outside: an answer of both images" in said(replace(CALM, numerics=None))[0]
 
