@@ -55,6 +55,10 @@ def key_or_none(text: str) -> Key | None:
         return None
 
 
+def is_version(text: str) -> bool:
+    return _WHOLE.match(text) is not None
+
+
 def order(text: str | None) -> tuple[bool, Key]:
     """Return a sort key for versions of which some are unknown: these come first."""
     found = key_or_none(text) if text is not None else None

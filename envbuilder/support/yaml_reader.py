@@ -61,9 +61,12 @@ def parse_yaml(data: bytes, path: str, kind: type[_Value]) -> _Value:
     if reader.problems or plain is _Refused:
         problems = tuple(reader.problems) or (Problem(path, 0, "", "the file is empty"),)
         raise InputError(problems, hint=FIX)
-    with decoding.damaged(f"{path} does not fit"):
-        decoding.ready(kind)
-        return msgspec.convert(plain, kind, strict=False)
+    try:
+        with decoding.damaged("it does not fit"):
+            decoding.ready(kind)
+            return msgspec.convert(plain, kind, strict=False)
+    except decoding.DamagedError as error:  # a rule of a type that no schema has
+        raise InputError((Problem(path, 0, "", str(error)),), hint=FIX) from error
 
 
 class _Loader(yaml.SafeLoader):

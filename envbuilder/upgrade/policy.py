@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from functools import partial
 from typing import Annotated, NamedTuple
 
@@ -159,7 +160,8 @@ class ClauseRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def __post_init__(self) -> None:
         if self.clause not in wording().clauses:
-            raise ValueError(f"{self.clause!r} is not a clause: {', '.join(wording().clauses)}")
+            names = get_close_matches(self.clause, wording().clauses, 1) or wording().clauses
+            raise ValueError(f"{self.clause!r} is not a clause: {', '.join(names)}")
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

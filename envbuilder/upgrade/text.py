@@ -72,6 +72,8 @@ def sentence(document: UpgradeDocument) -> str:
     slower = [row for row in document.differences.timings or () if row.change == "slower" and not speed(row)]
     old, new = (one.image.id if one.image else one.environment.id for one in (document.old, document.new))
     parts = ["the driver was simulated"] * document.simulated + ["both are the same image"] * (old == new)
+    if versions.key(document.new.tensorflow) < versions.key(document.old.tensorflow):
+        parts.append(f"{document.new.tensorflow} is older than {document.old.tensorflow}")
     parts += [_broken_tests(clause, document) or f"{clause.says}: {clause.found}" for clause in grounds]
     if not document.rounds:
         parts += [
@@ -97,14 +99,14 @@ def compared_row(document: UpgradeDocument) -> Iterator[str]:
         return
     offered = f"matrix {document.matrix}" if document.matrix else "in no matrix"
     images = (document.old, document.new)
-    built = (f"{one.environment.id} ({wording().words[one.lock_is] if one.image else 'not built'})" for one in images)
+    built = (f"{one.environment.id} ({wording().words[one.lock_is if one.image else 'absent']})" for one in images)
     yield f"on {document.row}, {offered}: {' → '.join(built)}"
     if document.not_judged:
         yield f"also in the matrix, not compared here (--select): {', '.join(document.not_judged)}"
 
 
-def sections(document: UpgradeDocument) -> Iterator[tuple[str, SectionText, list[tuple[str, ...]]]]:
-    """Yield the title, the form and the rows of every section with content, the reasons of the decision first."""
+def sections(document: UpgradeDocument) -> Iterator[Section]:
+    """Yield every section with content, the reasons of the decision first."""
     for title, text in wording().sections.items():
         lists = ((each, row) for each in text.rows for row in rows_of(document, each.of) or ())
         rows = [tuple(write(cell, row) for cell in each.cells) for each, row in lists if holds(row, each.condition)]
@@ -134,6 +136,10 @@ class SectionText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     headers: tuple[str, ...]
     rows: tuple[RowText, ...]
     whole: bool = False
+
+
+Section = tuple[str, SectionText, list[tuple[str, ...]]]
+"""The title, the form and the rows of a table."""
 
 
 class Wording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -306,5 +312,7 @@ SOURCES: Mapping[str, Callable[[UpgradeDocument], Iterable[Any] | None]] = {
     "open": lambda one: _lines(one, "reject", "unknown"),
     "rejecting": lambda one: _lines(one, "reject", "violated"),
     "certain_timings": lambda one: _certain(one.differences.timings or ()),
-    "images": lambda one: (("old", one.old, one.simulated), ("new", one.new, one.simulated)),
+    "images": lambda one: [
+        (name, image, one.simulated) for name, image in (("old", one.old), ("new", one.new)) if image.image
+    ],
 }

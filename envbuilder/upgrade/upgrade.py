@@ -189,7 +189,7 @@ def read_upgrade(
         raise UsageError("--gpu and --fleet are about images for GPUs", hint="leave out --flavor cpu")
     if named and fleet:
         raise UsageError("--gpu and --fleet both name hosts", hint="give one of them")
-    given = (name for name in ("old", "new", "tensorflow") if values.get(name))
+    given = (name for name in ("old", "new", "tensorflow") if values.get(name) is not None)
     releases = {name: _version(values[name], catalog) for name in given}
     matrix, known = read_known(values["matrix"], root, catalog) if values["matrix"] else (None, catalog)
     files = {
@@ -220,11 +220,11 @@ def compare_versions(options: UpgradeOptions, root: Path, console: Console, cata
     """
     if options.matrix is None:
         options = replace(options, matrix=read_matrix(find_matrix("tensorflow", root)), matrix_given=False)
+    suite = read_suite(options.suite, options.test_limit, options.suite_limit) if options.suite else None
     if options.dry_run:
         return predict(options, catalog)
     began = time.monotonic()
     engine = connect()
-    suite = read_suite(options.suite, options.test_limit, options.suite_limit) if options.suite else None
     rows = pairs(options, catalog, partial(_propose, options, console, catalog))
     with ExitStack() as running:
         wheels = running.enter_context(temporary_folder("wheel")) if options.wheel else None
@@ -240,8 +240,8 @@ def compare_versions(options: UpgradeOptions, root: Path, console: Console, cata
 
 def _version(text: str, catalog: Catalog) -> str:
     found = catalog.newest_in(text)
-    if found is None or versions.key_or_none(found) is None:
-        raise UsageError(f"{text}: not a version", hint="name releases such as 2.19.1, or latest")
+    if found is None or not versions.is_version(found):
+        raise UsageError(f"{text!r}: not a version", hint="name releases such as 2.19.1, or latest")
     return found
 
 

@@ -148,6 +148,7 @@ def test_each_user_test_only_costs_itself(tmp_path: Path) -> None:
         6,
         test_all__py=TESTS,
         test_import__py="import no_such_module_here\n",
+        test_interrupted__py="raise KeyboardInterrupt\n",
         script_good__py='if __name__ == "__main__":\n    print("fine")\n',
         script_bad__sh="echo broken pipe dream >&2\nexit 3\n",
     )
@@ -163,6 +164,7 @@ def test_each_user_test_only_costs_itself(tmp_path: Path) -> None:
         "test_all.py::test_each[1]": "passed",
         "test_all.py::test_each[2]": "failed",
         "test_import.py": "error",
+        "test_interrupted.py": "error",
         "script_good.py": "passed",
         "script_bad.sh": "failed",
     }

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from upgrades import CALM, POLICY, compared, judged, occupied, side, suite, timed
 
 from envbuilder.catalog import store
+from envbuilder.errors import InputError
 from envbuilder.upgrade import statistics
 from envbuilder.upgrade.compare import CollectedEvidence, ImageEvidence, differences, sets
 from envbuilder.upgrade.document import (
@@ -159,6 +160,10 @@ def test_policy_with_one_clause_decides_by_it_and_by_the_verdict(tmp_path: Path)
     path.write_text("name: sizes\nclauses:\n  - {clause: size-ratio, at_most: 1.5, otherwise: reject}\n")
     policy = read_policy(str(path), Path())
     assert policy.clauses[1:] == (ClauseRule(clause="size-ratio", at_most=1.5, otherwise="reject"),)
+    misspelt = path.with_name("misspelt.yaml")
+    misspelt.write_text(path.read_text().replace("size-ratio", "size-rato"))
+    with pytest.raises(InputError, match="'size-rato' is not a clause: size-ratio"):
+        read_policy(str(misspelt), Path())
     found = compared(replace(CALM, size_ratio=1.4, checks=None))
     assert judge(found, policy).decision == "ADOPT"
     assert judge(replace(found, new=replace(found.new, verdict="FAILED")), policy).decision == "REJECT"

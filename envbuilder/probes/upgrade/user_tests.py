@@ -146,15 +146,25 @@ def started(command: list[str], wanted: Mapping[str, Any], **options: Any) -> su
 
 
 def end_group(child: subprocess.Popen[bytes]) -> None:
-    try:
-        os.killpg(child.pid, signal.SIGKILL)
-    except OSError:
-        pass  # nothing is left
+    """Kill what a process left running, also outside its group, and collect it: the number of processes is limited."""
+    in_container = os.getpid() == 1  # then -1 means all others, and the dead wait for this process
+    for group in (-child.pid, -1) if in_container else (-child.pid,):
+        try:
+            os.kill(group, signal.SIGKILL)
+        except OSError:
+            pass  # nothing is left
     child.wait()
     if child.stdout is not None:
         child.stdout.close()
+    while in_container:
+        try:
+            os.wait()
+        except ChildProcessError:
+            break
 
 
+ENDED = (0, 1, 5)
+"""Exit codes of pytest for a file that was read: all passed, some failed, no test in it."""
 PLAIN = ["-o", "addopts=", "-o", "required_plugins="]
 """What takes a folder's own options away."""
 
@@ -178,7 +188,7 @@ def pytest_file(writer: Writer, order: Mapping[str, Any]) -> NoReturn:
     ]
     options += [*(PLAIN if order["plain"] else []), "--maxfail=0", order["file"]]
     code = int(pytest.main(options, plugins=[plugin]))
-    if code in (3, 4) and not plugin.collected and not plugin.failed_to_collect:
+    if code not in ENDED and not plugin.collected and not plugin.failed_to_collect:
         plugin.say({"trouble": f"pytest could not run it (exit code {code})"})
         os._exit(code)
     for name in plugin.collected:
