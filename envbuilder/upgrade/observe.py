@@ -30,7 +30,7 @@ SHARED = tuple(f"{name}.py" for name in _SHARED.split())
 _MAX_ANSWER = 64 << 20
 _LIMIT_S = 900.0
 
-_Answer = TypeVar("_Answer")
+_Value = TypeVar("_Value")
 
 
 class NoAnswerError(ValueError):
@@ -47,8 +47,7 @@ class ProbeTarget:
     memory: int = 8 << 30
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(NamedTuple):
     """A container's output, and its failure in words ('' if it succeeded)."""
 
     stdout: bytes
@@ -109,8 +108,8 @@ def last_line(printed: bytes) -> str:
 
 
 def ask(
-    place: ProbeTarget, probe: str, kind: type[_Answer], arguments: Arguments | None = None, files: Files | None = None
-) -> _Answer:
+    place: ProbeTarget, probe: str, kind: type[_Value], arguments: Arguments | None = None, files: Files | None = None
+) -> _Value:
     """Run a probe with input files, and decode its last line as ``kind``. Raises NoAnswerError."""
     output = run_probe(place, probe, arguments or {}, files=files)
     lines = output.stdout.splitlines()
@@ -141,9 +140,6 @@ def observe(place: ProbeTarget, task: Task) -> Observations:
         except NoAnswerError as error:
             gaps.append(f"{what}: {error}")
     return msgspec.structs.replace(Observations(gaps=tuple(gaps)), **found)
-
-
-_Value = TypeVar("_Value")
 
 
 def key_of(*places: ProbeTarget, more: Mapping[str, bytes] | None = None) -> str:

@@ -102,8 +102,7 @@ def _failed_tests(document: UpgradeDocument) -> QuantityValue:
         return QuantityValue(len(failed), len(failed), f"{len(failed)} of {counted.total} tests, {both}", failed)
     if counted.passed_both and counted.ended:
         return QuantityValue(0, 0, f"none of {counted.total}, {both}")
-    why = both if counted.ended else f"the run did not finish, {both}"
-    return unknown(why, counted.failed_before)
+    return unknown(both if counted.ended else f"the run did not finish, {both}", counted.failed_before)
 
 
 def _hosts(document: UpgradeDocument, wanted: str, before: tuple[str, ...]) -> QuantityValue:

@@ -87,10 +87,8 @@ def _broken_tests(clause: Clause, document: UpgradeDocument) -> str:
     tests = [row.name.rpartition("::")[2] for row in document.differences.tests or () if compare.newly_failed(row)]
     if clause.clause != "tests-newly-failed" or not tests:
         return ""
-    names = ", ".join([*tests[:3], *(["…"] if tests[3:] else [])])
-    return (
-        f"{len(tests)} of your {document.differences.tests_run} tests fail only on {document.new.tensorflow} ({names})"
-    )
+    names, total = ", ".join([*tests[:3], *(["…"] if tests[3:] else [])]), document.differences.tests_run
+    return f"{len(tests)} of your {total} tests fail only on {document.new.tensorflow} ({names})"
 
 
 def compared_row(document: UpgradeDocument) -> Iterator[str]:
@@ -249,8 +247,6 @@ FORMATS: Mapping[str, Callable[[Any], str]] = {
     "findings": lambda findings: "; ".join(f"{finding.code}: {finding.message}" for finding in findings),
     "first_two": lambda texts: ", ".join(texts[:2]),
     "flaky": lambda flaky: "FLAKY: " * flaky,
-    "image_id": lambda image: image.id[:19] if image else "-",
-    "image_size": lambda image: f"{image.size / 1e6:.0f} MB" if image else "-",
     "licence": _licence,
     "listed": ", ".join,
     "mark": lambda state: {"violated": "VIOLATED", "not asked": "-"}.get(state, state),
@@ -267,6 +263,7 @@ FORMATS: Mapping[str, Callable[[Any], str]] = {
     "word": lambda word: wording().words.get(word, word),
 }
 CONDITIONS: Mapping[str, Callable[[Any], bool]] = {
+    "built": lambda row: row[1].image,
     "moved": lambda row: row.gained or row.lost,
     "slower": lambda row: row.change == "slower",
     "newly_failed": compare.newly_failed,
@@ -312,7 +309,5 @@ SOURCES: Mapping[str, Callable[[UpgradeDocument], Iterable[Any] | None]] = {
     "open": lambda one: _lines(one, "reject", "unknown"),
     "rejecting": lambda one: _lines(one, "reject", "violated"),
     "certain_timings": lambda one: _certain(one.differences.timings or ()),
-    "images": lambda one: [
-        (name, image, one.simulated) for name, image in (("old", one.old), ("new", one.new)) if image.image
-    ],
+    "images": lambda one: (("old", one.old, one.simulated), ("new", one.new, one.simulated)),
 }

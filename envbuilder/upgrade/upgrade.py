@@ -77,10 +77,9 @@ def predict(options: UpgradeOptions, catalog: Catalog) -> UpgradeDocument:
     old, new = (ImageEvidence(describe(one, catalog), Observations()) for one in (both.old, both.new))
     asked = replace(options, policy=options.policy.only(*BY_FACTS), rounds=0)
     document = _document(asked, both, CollectedEvidence(old, new, gaps=("dry run: nothing was built or measured",)))
-    if document.decision == "REJECT":
-        return document
-    advice = ("the same command without --dry-run: it builds, validates and measures both images",)
-    return msgspec.structs.replace(document, decision="UNDECIDED", would_decide=document.would_decide or advice)
+    advice = document.would_decide or ("the same command without --dry-run: it builds, validates and measures both",)
+    undecided = msgspec.structs.replace(document, decision="UNDECIDED", would_decide=advice)
+    return document if document.decision == "REJECT" else undecided
 
 
 def first_buildable(rows: tuple[Pair, ...], maker: ImageBuilder) -> Pair:
