@@ -23,7 +23,7 @@ from envbuilder.workspace import packaged_yaml
 
 Event = Literal[
     "added", "changed", "removed", "compiled", "unread", "brought", "based", "writable", "raised", "closed", "private",
-    "differs", "missing", "unhashed", "altered", "damaged", "machine", "renamed", "unlike", "stranded",
+    "differs", "missing", "unhashed", "altered", "damaged", "machine", "renamed", "unlike", "stranded", "capable",
 ]  # fmt: skip
 Within = Literal[
     "", "python", "interpreter", "loader", "path", "system", "packages", "sites", "driver", "authorities", "started"
@@ -206,6 +206,8 @@ class _Entries:
             yield "writable"
         if (row.mode & 0o6000 or row.has_capabilities) and self._is_raised(path, entry):
             yield "raised"
+        if row.has_capabilities:
+            yield "capable"
         if row.kind == "folder":
             return
         if installed is None and not self.is_owned(path):

@@ -16,6 +16,7 @@ from envbuilder.versions import distribution
 
 _INFO = r"\A(?P<site>{})/(?P<folder>[^/]+\.dist-info)/(?P<leaf>[^/]+)\Z"
 _UNLISTED = ("RECORD", "RECORD.jws", "RECORD.p7s")
+_PROGRAMS = ("[console_scripts]", "[gui_scripts]")
 
 OF_PACKAGE = 3000
 """Bytes of memory for one file of metadata."""
@@ -106,14 +107,9 @@ def _distribution(site: str, folder: str, kept: Mapping[str, bytes]) -> Installe
 
 
 def _scripts(entry_points: str) -> frozenset[str]:
-    names: set[str] = set()
-    section = ""
-    for line in entry_points.splitlines():
-        if line.strip().startswith("["):
-            section = line.strip()
-        elif "=" in line and section in ("[console_scripts]", "[gui_scripts]"):
-            names.add(line.partition("=")[0].strip())
-    return frozenset(names)
+    sections = re.split(r"(?m)^\s*(\[.*\])\s*$", entry_points)
+    of_programs = (text for name, text in zip(sections[1::2], sections[2::2], strict=True) if name in _PROGRAMS)
+    return frozenset(line.partition("=")[0].strip() for text in of_programs for line in text.splitlines() if "=" in line)
 
 
 def parse(record: bytes, site: str) -> Iterator[tuple[str, str]]:

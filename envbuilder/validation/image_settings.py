@@ -208,9 +208,6 @@ def can_start(subject: ImageContext) -> Iterator[Finding]:
 
 def _python(subject: ImageContext) -> Iterator[Finding]:
     own, paths = _program(subject, "python") or _program(subject, "python3"), subject.files.paths
-    program = subject.files.file(own) if own else None
-    if program is not None and program.row.has_capabilities:
-        yield found("python_with_capabilities", path=own)
     if not (
         subject.is_managed and subject.facts.python and any("-packages/tensorflow/" in f"{path}/" for path in paths)
     ):

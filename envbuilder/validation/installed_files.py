@@ -114,12 +114,8 @@ class _Total:
 
 def files(subject: ImageContext) -> CheckOutput:
     """Compare all files of all distributions; by the image's own list of removed files it is undecided at best."""
-    total, carried, there = compared(subject), _carried(subject), _brought(subject)
-    counts, unknown, sites = (
-        total.counts,
-        sum(map(len, total.unknown.values())),
-        {one.site for one in distributions(subject.files)},
-    )
+    total, carried, sites = compared(subject), _carried(subject), {one.site for one in distributions(subject.files)}
+    counts, unknown = total.counts, sum(map(len, total.unknown.values()))
     result = area_output(subject, "files", total.findings, "", **counts)
     findings = [*result.findings, *hiding_modules(subject, sites), *environments(subject, sites)]
     findings += [_unknown(why, names) for why, names in sorted(total.unknown.items())]
@@ -131,7 +127,7 @@ def files(subject: ImageContext) -> CheckOutput:
         undecided = findings[-1].message
     errors = "; ".join(one.message for one in findings if one.severity is Severity.ERROR)
     counted = (
-        f"{counts['files']} files of {len(there)} distributions as recorded, {counts['wheels']} by their locked wheels"
+        f"{counts['files']} files of {len(_brought(subject))} distributions as recorded, {counts['wheels']} by their locked wheels"
         f" ({counts['proved']} of these were hashed completely)" + (f"; unknown for {unknown}" if unknown else "")
     )
     return replace(result, findings=tuple(findings), observed=errors or counted, undecided=undecided)
