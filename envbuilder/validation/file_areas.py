@@ -93,7 +93,7 @@ def report(
     for path, entry, is_there in image.entries():
         events = tuple(image.happened(path, entry, is_there=is_there))
         reporters = {"files"} if path in differing else set[str]()
-        for row in _rows(events, subject.files.system.names.get(path, path), is_own=subject.is_managed):
+        for row in _rows(events, subject.files.system.listed(path), is_own=subject.is_managed):
             if row.check not in reporters and image.fits(row, path, entry):
                 reporters.add(row.check)
                 shown = image.closed(path, entry.row, image.users[row.event]) if row.event in image.users else path
@@ -297,8 +297,7 @@ class _Entries:
         """Return True if an entry differs from what its package brought, or else from its first layer's."""
         if installed is None or entry.layer <= installed:
             return installed is None and self._files.is_changed(path)
-        names = (path, self._files.system.names.get(path, path))
-        before = next((was for one in names if (was := self._files.was(one, installed)) is not None), None)
+        before = self._files.was(path, installed)
         return before is None or not is_same(before.row, entry.row)
 
     def _is_removed(self, path: str) -> bool:

@@ -67,6 +67,9 @@ class SystemPackages(NamedTuple):
     same: set[str]
     altered: set[str]
 
+    def listed(self, path: str) -> str:
+        return self.names.get(path, path)
+
 
 class _CondaFile(msgspec.Struct, frozen=True):
     path: str = msgspec.field(default="", name="_path")
@@ -244,7 +247,8 @@ class ImageFiles:
         self.contents.pop(path, None)
 
     def was(self, path: str, layer: int) -> StackedFile | None:
-        return next((one for one in reversed(self.hidden.get(path, ())) if one.layer <= layer), None)
+        hidden = (one for name in (path, self.system.listed(path)) for one in reversed(self.hidden.get(name, ())))
+        return next((one for one in hidden if one.layer <= layer), None)
 
     def since(self, path: str) -> int:
         now = self.paths[path]
