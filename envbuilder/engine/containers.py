@@ -31,7 +31,7 @@ STARTED_LABEL = "org.envbuilder.started"
 _ENDING_S = 60
 """Limit for the engine to end a container after its time limit, and to report its end."""
 
-_REFUSALS = ("unable to start container process: exec:", "unable to find user", "unable to find group", "chdir to cwd")
+_REFUSALS = ("unable to start container process: exec", "unable to find user", "unable to find group", "chdir to cwd")
 """Texts of the engine if an image's own settings (entrypoint, user, folder) make its start impossible."""
 
 _EVENTS_S = 5.0

@@ -26,7 +26,18 @@ Event = Literal[
     "differs", "missing", "unhashed", "altered", "damaged", "machine", "renamed", "unlike", "stranded", "capable",
 ]  # fmt: skip
 Within = Literal[
-    "", "python", "interpreter", "loader", "path", "system", "packages", "sites", "driver", "authorities", "started"
+    "",
+    "python",
+    "interpreter",
+    "loader",
+    "path",
+    "system",
+    "packages",
+    "sites",
+    "driver",
+    "authorities",
+    "started",
+    "commands",
 ]
 Reporter = Literal["files", "configuration", "secrets", "binaries", "no-stub"]
 
@@ -158,6 +169,7 @@ class _Entries:
             "packages": lambda path, _: path in packages,
             "sites": lambda path, _: path.startswith(sites),
             "started": lambda path, _: path in self._started_pythons,
+            "commands": lambda path, _: path in subject.commands,
             "driver": lambda path, _: self._is_of_driver(path),
             "authorities": lambda path, entry: entry.row.size and not self._is_of_matrix(path),
         }

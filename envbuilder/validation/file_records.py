@@ -109,7 +109,9 @@ def _distribution(site: str, folder: str, kept: Mapping[str, bytes]) -> Installe
 def _scripts(entry_points: str) -> frozenset[str]:
     sections = re.split(r"(?m)^\s*(\[.*\])\s*$", entry_points)
     of_programs = (text for name, text in zip(sections[1::2], sections[2::2], strict=True) if name in _PROGRAMS)
-    return frozenset(line.partition("=")[0].strip() for text in of_programs for line in text.splitlines() if "=" in line)
+    return frozenset(
+        line.partition("=")[0].strip() for text in of_programs for line in text.splitlines() if "=" in line
+    )
 
 
 def parse(record: bytes, site: str) -> Iterator[tuple[str, str]]:

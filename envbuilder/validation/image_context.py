@@ -21,6 +21,7 @@ from envbuilder.support import decoding, terminal_text
 from envbuilder.validation.file_records import InstalledPackage, distributions
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.image_loader import ImagePython, ImageSearch, LocalPython, LocalSearch
+from envbuilder.validation.layer_scan import FileRow
 from envbuilder.validation.secret_scan import INSTRUCTION, secrets_in
 from envbuilder.validation.suite_plan import Facts
 from envbuilder.verdict import Measurement
@@ -113,6 +114,20 @@ class ImageContext:
         value, start = self.image.env.get(variable, ""), self.image.workdir or "/"
         parts = re.split(r"[:;]", value) if value else []
         return [posixpath.normpath(posixpath.join(start, part)).strip("/") for part in parts]
+
+    def programs(self, word: str) -> dict[str, FileRow]:
+        """Return the files to which a program's name leads, from the working folder or by PATH, in their order."""
+        folders = [self.image.workdir] if "/" in word else self.entries("PATH") or ["usr/bin", "bin"]
+        paths = [posixpath.normpath(posixpath.join("/", folder, word)).strip("/") for folder in folders]
+        return {path: entry.row for path in paths if (entry := self.files.file(path)) is not None}
+
+    @cached_property
+    def commands(self) -> frozenset[str]:
+        """Every file that ENTRYPOINT and CMD name, also as a word of a shell's line."""
+        words = [piece for word in (*self.image.entrypoint, *self.image.command) for piece in word.split()]
+        named = (posixpath.join("/", self.image.workdir, word) for word in words)
+        first = (path for program in words[:1] for path in self.programs(program))
+        return frozenset(map(self.files.resolve, (*named, *first)))
 
     @cached_property
     def loader_folders(self) -> frozenset[str]:

@@ -19,6 +19,7 @@ from envbuilder.support import decoding
 from envbuilder.validation.file_records import distributions
 from envbuilder.validation.image_context import CheckOutput, ImageContext, escaped, found
 from envbuilder.validation.installed_files import area_output
+from envbuilder.validation.layer_scan import FileRow
 from envbuilder.workspace import packaged_yaml
 
 _Effect = Literal["breaks", "code", "numbers", "slow", "prints", "devices", "disturbs", "unknown"]
@@ -77,6 +78,7 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unknown: _Rule
     variables: tuple[_Rule, ...]
     files: dict[str, str]
+    shell_words: frozenset[str]
 
 
 _TABLE = packaged_yaml("validation/image_settings.yaml", _Table)
@@ -146,8 +148,15 @@ def _instructions(subject: ImageContext) -> Iterator[Finding]:
 def _health_check(subject: ImageContext) -> Iterator[_Setting]:
     check = subject.image.settings.get("healthcheck")
     words = check.get("Test") if isinstance(check, dict) else None
-    if isinstance(words, list | tuple) and words and words[0] != "NONE":
+    if isinstance(words, list | tuple) and words[1:] and words[0] != "NONE":
         yield found("health_check", check=escaped(" ".join(map(str, words[1:])))), "disturbs"
+        program = str(words[1]).split()[0] if words[0] == "CMD-SHELL" else str(words[1])
+        if (
+            re.fullmatch(r"[\w./+-]+", program)
+            and program not in _TABLE.shell_words
+            and (why := _no_program(subject, program))
+        ):
+            yield found("health_check_fails", program=program, why=why), "disturbs"
 
 
 _KERAS_FILE = "keras.json"
@@ -192,8 +201,8 @@ def can_start(subject: ImageContext) -> Iterator[Finding]:
     image, count = subject.image, len(subject.files.paths)
     words = image.entrypoint or image.command
     kind = "entry point" if image.entrypoint else "command"
-    if words and _program(subject, words[0]) is None and count > 1:
-        yield found("no_such_program", kind=kind, word=escaped(words[0]))
+    if words and count > 1 and (why := _no_program(subject, words[0])):
+        yield found("no_such_program", kind=kind, word=escaped(words[0]), why=why)
     if words and _LIST_IN_QUOTES.match(words[-1]) and words[0].endswith("sh"):
         yield found("list_in_quotes", kind=kind)
     program, script = (*image.entrypoint, *image.command, "-", "-")[:2]
@@ -219,10 +228,20 @@ def _python(subject: ImageContext) -> Iterator[Finding]:
 
 
 def _program(subject: ImageContext, word: str) -> str | None:
-    folders = [subject.image.workdir] if "/" in word else subject.entries("PATH") or ["usr/bin", "bin"]
-    paths = (posixpath.normpath(posixpath.join("/", folder, word)).strip("/") for folder in folders)
-    there = ((path, subject.files.file(path)) for path in paths)
-    return next((path for path, program in there if program is not None and program.row.mode & 0o111), None)
+    return next((path for path, row in subject.programs(word).items() if _may_run(subject, row)), None)
+
+
+def _may_run(subject: ImageContext, row: FileRow) -> bool:
+    return bool(row.mode & (0o111 if not subject.user else 0o100 if row.uid == subject.user else 0o011))
+
+
+def _no_program(subject: ImageContext, word: str) -> str:
+    """Say why the image's user cannot start a program; '' if it can."""
+    rows = subject.programs(word).values()
+    if any(_may_run(subject, row) for row in rows):
+        return ""
+    user = escaped(subject.image.user or "root")
+    return next((f"may not be executed by {user} (mode {row.mode & 0o7777:o})" for row in rows), "is not in the image")
 
 
 def scratch(subject: ImageContext) -> Iterator[Finding]:

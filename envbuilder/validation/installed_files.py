@@ -127,8 +127,9 @@ def files(subject: ImageContext) -> CheckOutput:
         undecided = findings[-1].message
     errors = "; ".join(one.message for one in findings if one.severity is Severity.ERROR)
     counted = (
-        f"{counts['files']} files of {len(_brought(subject))} distributions as recorded, {counts['wheels']} by their locked wheels"
-        f" ({counts['proved']} of these were hashed completely)" + (f"; unknown for {unknown}" if unknown else "")
+        f"{counts['files']} files of {len(_brought(subject))} distributions as recorded, {counts['wheels']}"
+        f" by their locked wheels ({counts['proved']} of these were hashed completely)"
+        + (f"; unknown for {unknown}" if unknown else "")
     )
     return replace(result, findings=tuple(findings), observed=errors or counted, undecided=undecided)
 

@@ -70,6 +70,55 @@ def test_missing_entry_point_command_or_user_is_an_error(image: dict[str, Any], 
 
 
 @pytest.mark.parametrize(
+    ("script", "image", "text"),
+    [
+        (file("app/a.sh", 0o700), {}, "may not be executed by envbuilder (mode 700)"),
+        (file("app/a.sh", 0o644), {"user": "root"}, "may not be executed by root (mode 644)"),
+        (file("app/a.sh", 0o700), {"user": "root"}, ""),
+        ({"app/a.sh": b"#!/bin/nosh\n"}, {}, "cannot start: '/bin/nosh'"),
+        (file("app/a.sh", 0o755), {}, ""),
+    ],
+)
+def test_program_of_the_entry_point_is_one_that_its_user_may_execute(
+    script: Layer, image: dict[str, Any], text: str
+) -> None:
+    found = configured({**ROOT, **script}, entrypoint=("/app/a.sh",), command=("python",), **image)
+    errors = [one.message for one in found if one.severity is Severity.ERROR and one.code is Code.IMAGE_CONFIGURATION]
+    assert [text in message for message in errors] == [True] * bool(text)
+
+
+@pytest.mark.parametrize(
+    ("mode", "command", "is_closed"),
+    [
+        (0o600, ("python", "train.py"), True),
+        (0o600, ("/bin/sh", "-c", "python train.py"), True),
+        (0o644, ("python", "train.py"), False),
+    ],
+)
+def test_script_of_the_command_that_its_user_may_not_read_is_an_error(
+    mode: int, command: tuple[str, ...], *, is_closed: bool
+) -> None:
+    found = configured({**ROOT, "bin/sh": b"", **file("app/train.py", mode)}, command=command, workdir="/app")
+    assert [one.code for one in found if "/app/train.py" in one.message] == [Code.USER_START] * is_closed
+
+
+@pytest.mark.parametrize(
+    ("test", "is_reported"),
+    [
+        (["CMD-SHELL", "curl -f http://localhost/ || exit 1"], True),
+        (["CMD", "wget"], True),
+        (["CMD-SHELL", "test -e /tmp/ready"], False),
+        (["CMD-SHELL", "jq . /tmp/state || exit 1"], False),
+    ],
+)
+def test_health_check_without_its_program_is_a_warning(test: list[str], *, is_reported: bool) -> None:
+    found = configured(ROOT, settings={"healthcheck": {"Test": test}})
+    assert ["is not in the image" in one.message for one in found if one.severity is Severity.WARNING] == [
+        True
+    ] * is_reported
+
+
+@pytest.mark.parametrize(
     ("words", "is_absent"), [(("train.py",), True), (("/app/a.py",), False), (("-m", "train"), False), ((), False)]
 )
 def test_script_of_the_command_that_is_not_in_the_image_is_a_warning(
@@ -152,7 +201,7 @@ def test_allocator_of_a_system_package_that_is_preloaded_is_a_warning() -> None:
 
 
 def test_volume_over_packages_is_a_warning_and_a_health_check_is_said() -> None:
-    settings = {"volumes": {"/opt/venv": {}, "/data": {}}, "healthcheck": {"Test": ["CMD", "true"]}}
+    settings = {"volumes": {"/opt/venv": {}, "/data": {}}, "healthcheck": {"Test": ["CMD", "jq"]}}
     found = configured(ROOT, settings=settings)
     assert [(one.severity.value, one.subject) for one in found] == [("info", "HEALTHCHECK"), ("warning", "VOLUME")]
 
