@@ -1,4 +1,4 @@
-"""The facts: every row is whole, sourced and consistent, and found by the words people use."""
+"""The facts: every row is whole, sourced and consistent, is found by the words people use, and can be shown."""
 
 import re
 import subprocess
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from laws import examples
 from packaging.requirements import Requirement
 from table_rows import rows
 
@@ -18,6 +19,7 @@ from envbuilder.catalog import gpu_code, gpu_names, library_search, store
 from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
 from envbuilder.catalog.rows import Gpu, Ptx, Tables, TensorflowRelease
 from envbuilder.jobs import listing
+from envbuilder.jobs.listing import as_text, list_catalog, names_of
 from envbuilder.refresh.rows_file import as_yaml
 
 CATALOG = store.load()
@@ -357,3 +359,64 @@ def test_openers_of_every_release_include_the_libraries_that_it_was_seen_to_open
         assert set(row.openers) <= library_search.WHEEL_FOLDERS.keys(), row
         folders = {library_search.WHEEL_FOLDERS[name] for name in row.openers}
         assert {library_search.folder_of(soname) for soname in row.libraries} <= folders, row
+
+
+MORE = (
+    "{}, 535.104.05, 15360 MiB",
+    "pciBusID: 0000:65:00.0 name: {} computeCapability: 9.9",
+    "ASUS {}",
+    "{} Founders Edition",
+)
+TEXTS = gpu_names.texts()
+LINES = [one.sample.replace("Tesla T4", "{}") for one in (*TEXTS.lines, *TEXTS.counts[:-1])]
+LABELS = ("nvidia.com/gpu.product={}", "{}-SHARED", "{}-MIG-1g.10gb", "{}-MIG-1c.3g.40gb-SHARED", "gpu:{}:4")
+
+
+@given(row=st.sampled_from(CATALOG.gpus), around=st.sampled_from((*LINES, *MORE, *LABELS)))
+def test_name_is_found_in_the_text_around_it(row: Gpu, around: str) -> None:
+    for name in row.smi_names if around in LABELS else (row.name, *row.smi_names):
+        alone = CATALOG.gpu(name)
+        written = re.sub("[()]", "", name).replace(" ", "-") if around in LABELS else name
+        found = CATALOG.gpu(around.format(written))
+        assert (found and found.compute_capability) == (alone and alone.compute_capability), around.format(written)
+
+
+@pytest.mark.parametrize("one", [*TEXTS.lines, *TEXTS.labels, *TEXTS.counts], ids=lambda one: one.of)
+def test_pattern_matches_its_sample(one: gpu_names.Around) -> None:
+    found = re.search(one.pattern, one.sample, re.IGNORECASE)
+    assert found is not None
+    assert CATALOG.gpu(found[1]) == CATALOG.gpu(one.sample) == CATALOG.gpu("Tesla T4")
+
+
+@rows
+def test_another_vendor_is_named_only_where_the_text_says_so(text: str, vendor: str | None) -> None:
+    assert gpu_names.other_vendor(text) == vendor
+
+
+@given(row=st.sampled_from(CATALOG.gpus))
+def test_no_gpu_of_the_catalogue_is_another_vendors(row: Gpu) -> None:
+    for name in (row.name, *row.smi_names, *row.aliases):
+        assert CATALOG.gpu(name) is not None or gpu_names.other_vendor(name) is None
+
+
+@rows
+def test_series_of_a_virtual_gpu_says_whether_it_has_cuda(text: str, series: str) -> None:
+    assert gpu_names.read(text).series == series
+
+
+@pytest.mark.parametrize("table", listing.TABLES)
+def test_every_table_can_be_shown_with_its_sources(table: str) -> None:
+    document = list_catalog(CATALOG, table)
+    plain, whole = as_text(document, table), as_text(document, table, sources=True)
+    rows = getattr(CATALOG, table)
+    assert [line for line in whole.splitlines() if not line.startswith("    ")] == plain.splitlines()
+    assert whole.count("\n    source: ") == sum(len(row.source) for row in rows)
+    assert whole.count("\n    verified: ") == len(rows)
+
+
+@examples(25)
+@given(data=st.data())
+def test_row_is_found_by_each_of_its_names(data: st.DataObject) -> None:
+    row = data.draw(st.sampled_from(CATALOG.gpus))
+    name = data.draw(st.sampled_from(list(names_of(row))))
+    assert row in list_catalog(CATALOG, "gpus", (name.upper().replace("[", "[[]"),)).catalog.gpus

@@ -1,4 +1,4 @@
-"""Every command that takes ``--format``: its table is made from its JSON only, and no text of a document adds a line.
+"""Tables are made from JSON only, no text of a document adds a line; answers leave no trace, errors are documents too.
 
 The samples that need an engine or a registry are in `golden/documents.yaml`.
 """
@@ -11,16 +11,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import msgspec
 import pytest
 import yaml
-from command_line import WITH_JSON
+from click.testing import CliRunner
+from command_line import WITH_JSON, WITHOUT, ran
 from factories import failed_verdict, gpu_verdict, inconclusive_verdict, verdict
 from msgspec.structs import replace
+from table_rows import rows
 
+from envbuilder.catalog import store
 from envbuilder.catalog.store import load
-from envbuilder.cli.output import as_json, flattened
-from envbuilder.cli.schema_command import DOCUMENTS, schema_of
+from envbuilder.cli import root
+from envbuilder.cli.output import as_json, flattened, wants_json
+from envbuilder.cli.schema_command import DOCUMENTS, schema, schema_of
 from envbuilder.compat import check_text
 from envbuilder.compat.check import check as check_question
 from envbuilder.compat.question import Question
@@ -247,3 +252,138 @@ def test_flattening_changes_only_texts_with_line_breaks(every: tuple[Case, ...])
     run = sample("run")
     assert flattened(run).rows[0] is run.rows[0]
     assert flattened(run).rows[1].error == "the engine failed"
+
+
+ROOT = Path(__file__).parents[2]
+REPORT = str(ROOT / "tests" / "corpus" / "59-driver-470.txt")
+TOO_NEW = "--tensorflow 2.4.1 --cuda 11.2 --driver 460.32.03 --gpu"
+
+ANSWERS = (
+    ["choose"],
+    ["choose", "--gpu", "T4", "--driver", "470", "--format", "json"],
+    ["check", "--tensorflow", "2.20.0", "--driver", "535.104.05", "--gpu", "H100"],
+    ["check", *TOO_NEW.split(), "GeForce RTX 3090", "--format", "json"],
+    ["plan"],
+    ["plan", "tensorflow", "--fleet", str(ROOT / "examples" / "fleets" / "example.yaml"), "--format", "json"],
+    ["plan", "--newest", "--driver", "470.57.02", "--gpu", "V100"],
+    ["explain", "PTX_JIT"],
+    ["explain", "tf2.20.0-py311-cpu-bookworm", "--format", "json"],
+    ["catalog", "list"],
+    ["catalog", "list", "gpus"],
+    ["schema", "verdict"],
+    ["doctor", "quickstart"],
+    ["doctor", "--format", "json"],
+    ["capture", "--script"],
+    ["reproduce", REPORT, "--dry-run"],
+    ["reproduce", REPORT, "--dry-run", "--format", "json"],
+    ["reproduce", REPORT, "--dry-run", "--format", "markdown"],
+)
+CACHES = (Path("cache"), Path("cache/envbuilder"))
+
+
+def tree(root: Path) -> dict[str, tuple[int, int, bytes]]:
+    """List everything below a folder with its mode, time of change and content.
+
+    The parsed catalogue may come and go in the user's cache, so that folder's own times are left out.
+    """
+    return {
+        str(path.relative_to(root)): (
+            path.stat().st_mode,
+            path.stat().st_mtime_ns,
+            path.read_bytes() if path.is_file() else b"",
+        )
+        for path in (root, *root.rglob("*"))
+        if not path.match("envbuilder/catalog-*.msgpack") and path.relative_to(root) not in CACHES
+    }
+
+
+@pytest.mark.parametrize("words", ANSWERS, ids=lambda words: " ".join(words).replace(f"{ROOT}/", ""))
+def test_answer_writes_nothing(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folders are as they were, to the time of their last change, and stay usable where nothing may be written."""
+    for name in ("here", "home", "cache", "temporary"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent.sock")
+    monkeypatch.chdir(tmp_path / "here")
+    (tmp_path / "here").chmod(0o555)
+    before = tree(tmp_path)
+    done = CliRunner().invoke(root, words)
+    assert done.exit_code in {0, 1} or (words[0], done.exit_code) == ("doctor", 5), done.output  # no engine answers
+    assert done.stdout.strip()
+    assert tree(tmp_path) == before
+
+
+def error(text: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(text)
+    jsonschema.validate(document, schema("error"))
+    assert list(document) == ["schema", "exit_code", "message", "next", "where"]
+    assert document["schema"] == "envbuilder/error/v1"
+    return document
+
+
+@pytest.mark.parametrize("words", WITH_JSON, ids=" ".join)
+@pytest.mark.parametrize("form", [("--format", "json"), ("--format=json",)], ids=["two words", "one word"])
+def test_usage_error_is_a_document(
+    words: tuple[str, ...], form: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An option that no command has gives the document on stdout and the message on stderr, whichever comes first."""
+    for line in ((*words, "--no-such", *form), (*words, *form, "--no-such")):
+        code, out, err = ran(capsys, *line)
+        document = error(out)
+        assert (code, document["exit_code"], document["where"]) == (2, 2, None)
+        assert "--no-such" in document["message"]
+        assert document["next"] == f"envbuilder {' '.join(words)} --help"
+        assert document["message"] in err
+
+
+@pytest.mark.parametrize("words", [*WITH_JSON, *((*one, "--format", "json") for one in WITHOUT)], ids=" ".join)
+def test_standard_output_stays_empty_without_json(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = ran(capsys, *words, "--no-such")
+    assert (code, out) == (2, "")
+    assert "--" in err
+
+
+def test_error_in_a_file_says_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    matrix = tmp_path / "wrong.yaml"
+    matrix.write_text("name: wrong\naxes:\n  tensorflow: [2.20.0]\n  colour: [red]\n  taste: [sour]\n")
+    code, out, err = ran(capsys, "plan", str(matrix), "--format", "json")
+    document = error(out)
+    assert (code, document["exit_code"]) == (2, 2)
+    assert document["where"] == f"{matrix}:4"
+    assert "colour" in document["message"]
+    assert "taste" in document["message"]
+    assert document["message"] in err
+
+
+def test_each_kind_of_error_keeps_its_code_message_and_next(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = (("plan", "-s", "no-such-*"), 3), (("explain", "NO_SUCH_CODE"), 2), (("run", "a.yaml", "b.yaml"), 2)
+    for line, wanted in lines:
+        code, out, err = ran(capsys, *line, "--format", "json")
+        document = error(out)
+        assert (code, document["exit_code"]) == (wanted, wanted)
+        assert err.strip() == f"error: {document['message']}\n  next: {document['next']}"
+
+
+@pytest.mark.parametrize(("raised", "code"), [(ZeroDivisionError("division by zero"), 70), (KeyboardInterrupt(), 130)])
+def test_bug_and_an_interrupt_are_documents_too(
+    raised: BaseException, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script that reads JSON gets a document whatever ends the command; a bug's traceback is on standard error."""
+
+    def fail() -> None:
+        raise raised
+
+    monkeypatch.setattr(store, "load", fail)
+    ended, out, err = ran(capsys, "check", "--tensorflow", "2.20.0", "--format", "json")
+    document = error(out)
+    assert (ended, document["exit_code"]) == (code, code)
+    assert ("Traceback" in err) is (code == 70)
+    assert ("ZeroDivisionError: division by zero" in document["message"]) is (code == 70)
+
+
+@rows
+def test_whether_json_is_wanted(line: str, wanted: bool) -> None:  # noqa: FBT001
+    """The last --format before ``--`` counts, for a command that has one; never what follows ``--``."""
+    assert wants_json(root, line.split()) is wanted

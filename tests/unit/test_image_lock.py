@@ -1,7 +1,7 @@
-"""Locks by the real uv, on indexes of loopback: a matrix's own index precedes all others. And how a lock is read."""
+"""Locks of packages by the real uv, where a matrix's own index precedes all others; locks of the system by apt."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,11 +9,18 @@ from types import SimpleNamespace
 import pytest
 from factories import resolved
 from index_server import Site, serving, wheel
+from table_rows import rows
 
+from envbuilder.catalog.store import load
 from envbuilder.environment import Additions, Environment
-from envbuilder.errors import InfrastructureError, UnsatisfiableError
-from envbuilder.image import lockfile
+from envbuilder.errors import InfrastructureError, InputError, UnsatisfiableError
+from envbuilder.image import lockfile, system_lock
+from envbuilder.image.context import ensure_system_locks, templates
+from envbuilder.image.render import render_context
+from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK, SystemPackage
 from envbuilder.support import subprocesses
+from envbuilder.support.dpkg_status import versions
+from envbuilder.workspace import Workspace
 
 FRAMEWORK = "tensorflow-cpu"
 
@@ -119,3 +126,132 @@ def test_packages_are_read_with_normalised_names_and_all_hashes() -> None:
 def test_line_that_pins_nothing_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match="not a pinned package"):
         lockfile.parse(line + "\n")
+
+
+CATALOG = load()
+GIT, CUDART = "a" * 64, "b" * 64
+LOCKED = f"{GIT}  git_1%3a2.39.5-0+deb12u3_amd64.deb\n{CUDART}  libcudart11.0_11.8.89~11.8.0-5~deb12u1_amd64.deb\n"
+WHEEL = f"nvidia-cudnn-cu11==8.6.0.163 \\\n    --hash=sha256:{'c' * 64}\n"
+LOCK = f"tensorflow==2.13.1 \\\n    --hash=sha256:{'d' * 64}\n"
+
+
+def asking(os: str = "debian-bookworm", *packages: str, flavor: str = "cpu") -> Environment:
+    return resolved(tensorflow="2.13.1", os=os, flavor=flavor, additions=Additions(system_packages=packages))
+
+
+def test_lock_names_versions_as_apt_takes_them() -> None:
+    git, cudart = system_lock.parse(LOCKED)
+    assert git == SystemPackage("git", "1:2.39.5-0+deb12u3", GIT, "git_1%3a2.39.5-0+deb12u3_amd64.deb")
+    assert git.pin == "git=1:2.39.5-0+deb12u3"
+    assert cudart.pin == "libcudart11.0=11.8.89~11.8.0-5~deb12u1"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git_2.39_amd64.deb",
+        f"{'A' * 64}  git_2.39_amd64.deb",
+        f"{GIT}  ../git_2.39_amd64.deb",
+        f"{GIT}  git_2.39;reboot_amd64.deb/..",
+        f"{GIT}  $(reboot)_2.39_amd64.deb",
+        f"{GIT}  git_2.39_arm64.deb",
+        f"{GIT}  git_2.39_amd64.deb extra",
+        f"{GIT[1:]}  git_2.39_amd64.deb",
+    ],
+)
+def test_line_that_is_not_one_of_a_lock_is_refused(line: str) -> None:
+    with pytest.raises(ValueError, match="not a pinned package"):
+        system_lock.parse(line + "\n")
+
+
+@pytest.mark.parametrize(
+    ("packages", "stands"),
+    [
+        (("git",), True),
+        (("git", "python3"), True),
+        (("git=1:2.39.5-0+deb12u3", "libcudart11.0"), True),
+        (("git=1:2.39.5-0+deb12u2",), False),
+        (("git", "curl"), False),
+    ],
+)
+def test_lock_counts_while_it_pins_the_packages(tmp_path: Path, packages: tuple[str, ...], *, stands: bool) -> None:
+    (tmp_path / SYSTEM_LOCK).write_text(f"# in the base: python3\n{LOCKED}")
+    with nullcontext() if stands else pytest.raises(InputError, match="does not pin"):
+        assert system_lock.absent(tmp_path, asking("debian-bookworm", *packages)) == ()
+
+
+def test_environment_that_asks_for_nothing_needs_no_lock(tmp_path: Path) -> None:
+    assert system_lock.absent(tmp_path, asking()) == ()
+    assert asking("python-3.11", "git").pinned_packages == ()
+
+
+def test_damaged_lock_is_a_mistake_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / SYSTEM_LOCK).write_text("git\n")
+    with pytest.raises(InputError, match=SYSTEM_LOCK):
+        system_lock.absent(tmp_path, asking("debian-bookworm", "git"))
+
+
+def test_cuda_of_packages_needs_both_locks(tmp_path: Path) -> None:
+    wanted = asking("debian-bookworm-cuda", flavor="gpu")
+    lines = [f"{CUDART}  {name}_11.8_amd64.deb\n" for name in wanted.packaged_cuda.packages]
+    (tmp_path / SYSTEM_LOCK).write_text("".join(lines))
+    assert system_lock.absent(tmp_path, wanted) == (CUDNN_LOCK,)
+    (tmp_path / CUDNN_LOCK).write_text(WHEEL.replace("8.6.0.163", "8.5.0.96"))
+    with pytest.raises(InputError, match=CUDNN_LOCK):
+        system_lock.absent(tmp_path, wanted)
+    (tmp_path / CUDNN_LOCK).write_text(WHEEL)
+    assert system_lock.absent(tmp_path, wanted) == ()
+    assert system_lock.texts(tmp_path, wanted) == {SYSTEM_LOCK: "".join(lines), CUDNN_LOCK: WHEEL}
+
+
+def test_nothing_is_installed_that_the_base_has() -> None:
+    wanted = asking("debian-bookworm", "python3")
+    files = render_context(wanted, LOCK, templates(), system={SYSTEM_LOCK: "# in the base: python3\n"})
+    assert "install-apt" not in files[f"{wanted.id}/Dockerfile"].decode()
+
+
+def test_stale_lock_of_the_system_is_never_changed_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = asking("debian-bookworm", "git", "curl")
+    workspace = Workspace(tmp_path)
+    path = workspace.context(asked.id) / SYSTEM_LOCK
+    fresh = LOCKED + f"{GIT}  curl_7_amd64.deb\n"
+    monkeypatch.setattr(system_lock, "resolve", lambda *_: fresh)
+    path.parent.mkdir(parents=True)
+    path.write_text(LOCKED)
+    with pytest.raises(InputError, match="does not pin") as failed:
+        ensure_system_locks(asked, CATALOG, workspace)
+    assert failed.value.hint == f"envbuilder lock -s {asked.id}"
+    assert path.read_text() == LOCKED
+    ensure_system_locks(asked, CATALOG, workspace, renew=True)
+    assert path.read_text() == fresh
+    path.unlink()
+    ensure_system_locks(asked, CATALOG, workspace)
+    assert path.read_text() == fresh
+
+
+def test_dockerfile_takes_these_bytes_alone() -> None:
+    wanted = asking("debian-bookworm", "git")
+    files = render_context(wanted, LOCK, templates(), system={SYSTEM_LOCK: LOCKED})
+    text = files[f"{wanted.id}/Dockerfile"].decode()
+    assert "sh /run/tools/install-apt git=1:2.39.5-0+deb12u3 libcudart11.0=11.8.89~11.8.0-5~deb12u1\n" in text
+    assert "org.envbuilder.system=" in text
+    assert "non-free" not in text
+    assert files[f"{wanted.id}/{SYSTEM_LOCK}"].decode() == LOCKED
+
+
+def test_dockerfile_lays_cudnn_beside_the_packages_cuda() -> None:
+    wanted = asking("debian-bookworm-cuda", flavor="gpu")
+    files = render_context(wanted, LOCK, templates(), system={SYSTEM_LOCK: LOCKED, CUDNN_LOCK: WHEEL})
+    text = files[f"{wanted.id}/Dockerfile"].decode()
+    assert "ARG BASE=envbuilder/base:debian-bookworm\n" in text
+    assert "--component non-free" in text
+    assert text.endswith('CMD ["python"]\n')
+    assert "sh /run/tools/install-cudnn\n" in text
+    assert "sh /run/tools/link-library libnvrtc.so.11.2 /usr/lib/x86_64-linux-gnu/libnvrtc.so\n" in text
+    assert "nvidia-cudnn" not in files[f"{wanted.id}/requirements.lock"].decode()
+
+
+@rows
+def test_package_that_is_set_up_is_installed(status: str | None, *, installed: bool) -> None:
+    text = "Package: a\nArchitecture: amd64\nVersion: 1\n" + (f"Status: {status}\n" if status else "")
+    assert versions(text) == ({"a": "1"} if installed else {})
