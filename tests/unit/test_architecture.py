@@ -15,10 +15,6 @@ MOST_ENTRIES, MOST_IMPORTS = 40, 190
 FRAMEWORK = {"tensorflow", "numpy", "keras", "pytest"}
 """What a probe may import inside a function, next to the standard library and its own folder."""
 
-FILE_GUARDS = {"writing", "reading", "damaged", "temporary_folder", "suppress"}
-FILE_CALLS = {"open", "read_text", "read_bytes", "write_text", "write_bytes", "iterdir", "unlink", "rmtree", "copyfile"}
-FILE_HOMES = ("errors", "support", "workspace")
-
 
 def entry(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
@@ -84,40 +80,3 @@ def test_probes_parse_with_the_oldest_python_of_an_image() -> None:
     """The grammar of 3.7, and 3.6 for the script that people run for a report; `make lint` checks names as well."""
     for path in IN_IMAGES:
         ast.parse(path.read_text(), feature_version=(3, 6) if path.name == "capture.py" else (3, 7))
-
-
-def unguarded(node: ast.AST, guarded: bool = False) -> Iterator[ast.Call]:  # noqa: FBT001, FBT002 - recursion
-    """Yield calls on files whose OSError nothing turns into an error for the user."""
-    if isinstance(node, ast.Call):
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        on_file = name in FILE_CALLS and ast.unparse(node.func) not in {"opener.open", "gzip.open", "tarfile.open"}
-        if on_file and not guarded:
-            yield node
-    if isinstance(node, ast.With):
-        names = {ast.unparse(item.context_expr).partition("(")[0].rpartition(".")[2] for item in node.items}
-        inside = guarded or bool(names & FILE_GUARDS)
-        for item in node.items:
-            yield from unguarded(item, inside)
-        for line in node.body:
-            yield from unguarded(line, inside)
-        return
-    if isinstance(node, ast.Try):
-        caught = " ".join(ast.unparse(handler.type) for handler in node.handlers if handler.type)
-        for line in node.body:
-            yield from unguarded(line, guarded or "OSError" in caught or "EngineError" in caught)
-        for part in (*node.handlers, *node.orelse, *node.finalbody):
-            yield from unguarded(part, guarded)
-        return
-    for child in ast.iter_child_nodes(node):
-        yield from unguarded(child, guarded)
-
-
-def test_every_call_on_a_file_is_guarded() -> None:
-    """A full disk or a missing permission is an error with a next step, never a traceback."""
-    wrong = [
-        f"{path.relative_to(PACKAGE)}:{call.lineno}: {ast.unparse(call)[:60]}"
-        for path in ON_HOST
-        if entry(path) not in FILE_HOMES
-        for call in unguarded(ast.parse(path.read_text()))
-    ]
-    assert not wrong, "\n".join(wrong)
