@@ -28,7 +28,6 @@ HERE = Workspace(Path(__file__).parents[2])
 TAG = "envbuilder-test/layers"
 LONG_AGO = 1_000_000_000
 CPU, GPU = "tf2.20.0-py311-cpu-bookworm-runtime", "tf2.20.0-py311-cu12.5-cudnn9.3-bookworm-runtime"
-DEVEL = "tf2.20.0-py311-cpu-bookworm"
 
 
 def assert_recorded(engine: DockerEngine, built: Built) -> None:
@@ -59,7 +58,7 @@ def environment(name: str) -> Environment:
     return found
 
 
-@pytest.mark.parametrize("name", [CPU, DEVEL, GPU])
+@pytest.mark.parametrize("name", [CPU, GPU])
 def test_docker_build_by_hand_gives_the_recorded_layers(name: str, tmp_path: Path, engine: DockerEngine) -> None:
     built = ensure(environment(name), load(), HERE, engine, lambda _: None)
     docker_build(name, built.record.base, tmp_path, os.environ)
