@@ -6,15 +6,15 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 
+import msgspec
 import pytest
+import yaml
 
 from envbuilder.engine.archive import MODIFIED
 from envbuilder.image.context import templates
 from envbuilder.image.render import WITH_HOST
-from envbuilder.probes.slimming.remove_files import Row, digest_of_rows
 
 OLD = 1_500_000_000
 PLACES = r"(?<![\w/.}])/(?=(?:opt|run|etc|var|proc|sys|home|dev/shm|usr/share)\b)"
@@ -94,7 +94,7 @@ def root(tmp_path: Path) -> Root:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A run of a step: files and programs of the image, words of each call, and what is there afterwards."""
+    """A row of test_image_build_steps.yaml, whose first lines explain the fields."""
 
     run: str
     given: Mapping[str, str] = field(default_factory=dict)
@@ -104,124 +104,7 @@ class Step:
     fails: bool = False
 
 
-KEPT = Row("kept", "1.0", "compilers", "kept/include/", 1, 1, digest_of_rows([("kept/include/kept.h", "sha256=b")]))
-OF_LOCK = "uv pip install --no-deps --require-hashes -r /run/package/requirements.lock"
-PIP = """
-[ "$1" != -c ] || { echo /opt/ensurepip; exit; }
-mkdir -p /run/uv/bin
-echo "$PYTHONPATH $PIP_CONFIG_FILE" >/run/uv/bin/uv
-"""
-DOWNLOAD = 'case "$*" in *--download-only*) printf deb >/run/apt/archives/git_2_amd64.deb ;; esac'
-LOG = "mkdir -p /var/log /var/cache/ldconfig; echo today | tee /var/log/alternatives.log >/var/cache/ldconfig/aux-cache"
-NO_TRACE = {"run/apt": None, "var/cache/ldconfig/aux-cache": None}
-ARCHIVE = "deb http://d.example x main\n"
-
-STEPS = {
-    "finish": Step(
-        run="finish worker --non-unique",
-        given={"run/environment/environment.json": "{}", "run/environment/cudnn.lock": "a"},
-        programs={
-            "useradd": "mkdir -p /home/worker; echo worker::20400: >/etc/shadow",
-            "chage": "echo worker::18262: >/etc/shadow",
-        },
-        calls=("useradd --uid 1000 --create-home --non-unique worker", "chage --lastday 2020-01-01 worker"),
-        after={"etc/shadow-": "worker::18262:\n", "home/worker": "1777", "var/cache/nv": "1777"}
-        | {"opt/envbuilder/environment.json": "{}", "opt/envbuilder/cudnn.lock": "a"}
-        | {"opt/envbuilder/system.lock": None},
-    ),
-    "prepare-base: the base has Python": Step(
-        run="prepare-base 3.11 python3",
-        programs={"python3.11": '[ "$3" != venv ] || echo made >/opt/venv/pyvenv.cfg'},
-        calls=("python3.11 -c", "python3.11 -m venv --without-pip /opt/venv"),
-        after={"opt/venv/pyvenv.cfg": "made\n"},
-    ),
-    "prepare-base: the system's packages bring Python": Step(
-        run="prepare-base 3.11 python3 python3-venv",
-        given={"var/log/alternatives.log": "before\n"},
-        programs={"python3.11": '[ "$2" != -c ]', "apt-get": LOG},
-        calls=("python3.11 -c", "apt-get update", "apt-get install python3-venv ca-certificates", "python3.11 -m venv"),
-        after={"var/log/alternatives.log": "before\n", **NO_TRACE},
-    ),
-    "install-uv": Step(
-        run="install-uv python3",
-        given={"opt/ensurepip/pip-26.3.whl": "", "run/host/pip.conf": "x"},
-        programs={"python3": PIP},
-        calls=("python3 -c", "python3 -m pip install --no-deps --require-hashes -r /run/tools/tools.lock"),
-        after={"run/tools/uv": "/opt/ensurepip/pip-26.3.whl: /run/host/pip.conf\n", "run/uv": None},
-    ),
-    "install-apt: the files of the lock": Step(
-        run="install-apt git=2",
-        given={"run/environment/system.lock": f"{sha256(b'deb').hexdigest()}  git_2_amd64.deb\n"},
-        programs={"apt-get": f"{DOWNLOAD}\n{LOG}"},
-        calls=("apt-get update", "apt-get install --download-only git=2", "apt-get install --no-download git=2"),
-        after={"var/log/alternatives.log": None, **NO_TRACE},
-    ),
-    "install-apt: a file of other bytes": Step(
-        run="install-apt git=2",
-        given={"run/environment/system.lock": f"{sha256(b'else').hexdigest()}  git_2_amd64.deb\n"},
-        programs={"apt-get": DOWNLOAD},
-        calls=("apt-get update", "apt-get install --download-only git=2"),
-        fails=True,
-    ),
-    "install-apt: a component and the host's repository": Step(
-        run="install-apt --component non-free --repository git",
-        given={"etc/apt/sources.list": ARCHIVE, "etc/apt/sources.list.d/debian.sources": "Components: main\n"}
-        | {"etc/apt/sources.list.d/cuda.list": "deb http://gone.example x main\n"}
-        | {"run/host/apt/further.list": "deb http://v.example /\n", "run/host/ca-certificates.crt": "x"},
-        programs={"apt-get": "cat /run/apt/sources.list /run/apt/sources.list.d/* $APT_CONFIG >/run/seen"},
-        calls=("apt-get update", "apt-get install git"),
-        after={
-            "run/seen": "deb http://d.example x main non-free\nComponents: main non-free\ndeb http://v.example /\n"
-            'Acquire::https::CAInfo "/run/host/ca-certificates.crt";\n',
-            "etc/apt/sources.list": ARCHIVE,
-            **NO_TRACE,
-        },
-    ),
-    "install-cudnn": Step(
-        run="install-cudnn /opt/cuda/lib",
-        given={"opt/cuda/lib/libcudart.so": ""},
-        programs={"run/tools/uv": "mkdir -p /opt/cudnn/nvidia/cudnn/lib", "ldconfig": LOG},
-        calls=("uv pip install --no-deps --require-hashes -r /run/environment/cudnn.lock", "ldconfig"),
-        after={"etc/ld.so.conf.d/cudnn.conf": "/opt/cudnn/nvidia/cudnn/lib\n", **NO_TRACE}
-        | {"etc/ld.so.conf.d/cuda-packages.conf": "/opt/cuda/lib\n"},
-    ),
-    "link-library": Step(run="link-library ../a.so.11 /opt/a.so", after={"opt/a.so": "-> ../a.so.11"}),
-    "loader-path": Step(
-        run="loader-path cublas n*",
-        given={f"{SITE[1:]}/nvidia/{name}/lib/a.so": "" for name in ("cublas", "cufft", "nccl")},
-        programs={"ldconfig": LOG},
-        calls=("ldconfig",),
-        after={"etc/ld.so.conf.d/cuda-wheels.conf": f"{SITE}/nvidia/cublas/lib\n{SITE}/nvidia/nccl/lib\n", **NO_TRACE},
-    ),
-    "loader-path: no such folder": Step(run="loader-path cublas", fails=True),
-    "add-file: into a folder": Step(
-        run="add-file conf/a.conf /etc/deep/",
-        given={"run/environment/files/conf/a.conf": "a=1\n"},
-        after={"etc/deep/a.conf": "a=1\n"},
-    ),
-    "add-file: as a file": Step(
-        run="add-file a.conf /etc/b.conf",
-        given={"run/environment/files/a.conf": "a=1\n"},
-        after={"etc/b.conf": "a=1\n"},
-    ),
-    "install: the list's files are removed": Step(
-        run="install kept-1.0",
-        given={"run/package/removed.tsv": f"{KEPT.line()}\n"},
-        calls=(OF_LOCK,),
-        after={f"{SITE[1:]}/kept/include": None, "opt/venv/.uv": None}
-        | {"opt/envbuilder/removed/kept-1.0.tsv": f"{KEPT.line()}\n"},
-    ),
-    "install: complete": Step(
-        run="install kept-1.0 --complete",
-        given={"run/package/removed.tsv": f"{KEPT.line()}\n"},
-        calls=(OF_LOCK,),
-        after={f"{SITE[1:]}/kept/include/kept.h": "\n", "opt/envbuilder": None},
-    ),
-    "install: uv fails": Step(run="install a", programs={"run/tools/uv": "exit 2"}, calls=(OF_LOCK,), fails=True),
-    "install: the compiler fails": Step(
-        run="install a", given={"run/tools/byte_compile.py": "raise SystemExit(3)\n"}, calls=(OF_LOCK,), fails=True
-    ),
-}
+STEPS = msgspec.convert(yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text()), dict[str, Step])
 
 
 @pytest.mark.parametrize("name", STEPS)

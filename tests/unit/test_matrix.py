@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from table_rows import rows
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import read_matrix
@@ -108,25 +109,7 @@ ALL = plan(
 ).environments
 
 
-@pytest.mark.parametrize(
-    ("selectors", "count"),
-    [
-        ((), 6),
-        (("tensorflow=2.20",), 2),
-        (("flavor=cpu", "tf2.20.0-*"), 1),
-        (("tf2.20.0-*", "tf2.18*"), 4),
-        (("tf2.20.0-*,tf2.18*",), 4),
-        (("tensorflow=2.18.1", "tensorflow=2.20.0", "flavor=cpu"), 2),
-        (("tensorflow=2.18.1,2.20.0,flavor=cpu",), 2),
-        (("tensorflow>=2.19,<2.20,flavor=cpu",), 1),
-        (("tensorflow>=2.19", "tensorflow<2.20"), 2),
-        (("cuda=12.5",), 3),
-        (("tensorflow=latest",), 2),
-        (("tensorflow>2.18.1,<2.20",), 2),
-        (("tensorflow=~=2.18.0", "tensorflow!=2.20.0"), 2),
-        (("python=3.11", "os=debian-bookworm"), 6),
-    ],
-)
+@rows
 def test_keys_are_and_and_values_of_one_key_are_or(selectors, count) -> None:
     found = select(ALL, selectors)
     assert len(found) == count

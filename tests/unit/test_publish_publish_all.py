@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
 from publishing_world import ENVIRONMENT, NOW, World, answering, attached, public_tags, scratch_world
 from registries import modern_registry
+from table_rows import rows
 
 from envbuilder.attest import envelope, sbom, statements
 from envbuilder.attest.envelope import ENVELOPE
@@ -145,21 +146,7 @@ def test_key_that_has_expired_signs_nothing_and_one_that_others_can_read_is_name
     assert "chmod 600" in said[0]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("a.b/c:d",), "no trusted signer"),
-        (("a.b/c:d", "--identity", "x"), "belong together"),
-        (("a.b/c:d", "--issuer", "x"), "belong together"),
-        (("image", "--key", "KEY"), "names no registry"),
-        (("a.b/c:d", "--key", "KEY", "--driver", "new"), "'new' is not a driver"),
-        (("a.b/c:d", "--key", "KEY", "--on", "H100/535", "--gpu", "H100"), "--on names drivers"),
-        (("a.b/c:d", "--key", "KEY", "--on", "H100/535", "--driver", "535"), "--on names drivers"),
-        (("a.b/c:d", "--key", "KEY", "--on", "H100"), "'H100' is not a host class"),
-        (("a.b/c:d", "--key", "KEY", "--threshold", "2"), "--threshold 2 is impossible"),
-        (("a.b/c:d", "--key", "absent.pub"), "absent.pub"),
-    ],
-)
+@rows
 def test_verify_refuses_words_that_do_not_fit(tmp_path, words, message) -> None:
     run("keys", "new", str(tmp_path))
     given_words = [str(tmp_path / PUBLIC) if word == "KEY" else word for word in words]

@@ -146,24 +146,7 @@ def runs(outcomes: str) -> tuple[tuple[UserTest, ...], ...]:
     return tuple((UserTest(name="t", outcome=outcome),) for outcome in outcomes.split())  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("first", "old_again", "new_again", "flaky"),
-    [
-        ("passed failed", "", "", False),
-        ("passed failed", "passed passed", "failed failed", False),
-        ("passed failed", "passed passed", "failed passed", True),
-        ("passed failed", "passed failed", "failed failed", True),
-        ("passed failed", "passed passed", "timeout failed error", False),
-        ("failed passed", "failed failed", "passed passed", False),
-        ("failed passed", "failed passed", "passed passed", True),
-        ("failed passed", "failed failed", "passed failed", True),
-        ("failed failed", "passed failed", "failed failed", True),
-    ],
-    ids=[
-        *("not run again", "fails always", "passes now", "failed on the old image", "fails in several ways"),
-        *("repaired", "repaired, passes on the old image", "repaired, fails on the new image", "fails on both"),
-    ],
-)
+@rows
 def test_test_is_flaky_unless_each_image_has_one_outcome(
     first: str, old_again: str, new_again: str, *, flaky: bool
 ) -> None:

@@ -152,27 +152,7 @@ def test_valid_values_have_no_finding(flavor: str) -> None:
         assert configured(ROOT, env={name: value}, flavor=flavor, command=("python",)) == [], name
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *((name, "/opt/3") for name in ("GLIBC_TUNABLES", "MALLOC_PERTURB_", "TF_CPP_MAX_VLOG_LEVEL")),
-        *((name, "/opt/3") for name in ("PYTHONPYCACHEPREFIX", "GCONV_PATH", "OPENSSL_CONF", "OPENSSL_MODULES")),
-        ("TF2_BEHAVIOR", "0"),
-        ("TF_SET_ONEDNN_FPMATH_MODE", "BF16"),
-        ("XLA_FLAGS", "--xla_cpu_enable_fast_math=true"),
-        ("MALLOC_MMAP_MAX_", "0"),
-        ("OMP_STACKSIZE", "1000G"),
-        ("TF_ENABLED_DEVICE_TYPES", "CPU"),
-        ("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "cpp"),
-        ("OMP_NUM_THREADS", "10000"),
-        ("NCCL_SOCKET_IFNAME", "eth7"),
-        ("LD_DEBUG", "all"),
-        ("TF_ENABLE_ONEDNN_OPT", "0"),
-        ("CUDA_VISIBLE_DEVICES", "0"),
-        ("NVIDIA_VISIBLE_DEVICES", "GPU-8f3c"),
-        ("CUDA_DISABLE_PTX_JIT", "1"),
-    ],
-)
+@rows
 def test_variable_that_changes_every_program_or_names_gpus_of_one_host_is_a_warning(name: str, value: str) -> None:
     (one,) = configured(ROOT, env={name: value}, flavor="gpu")
     assert (one.severity, one.subject) == (Severity.WARNING, name)
@@ -359,20 +339,7 @@ WHOLE: Layer = {
 }
 
 
-@pytest.mark.parametrize(
-    ("image", "severity"),
-    [
-        ({"user": "builder"}, "error"),
-        ({"user": "envbuilder"}, None),
-        ({"command": ("/bin/sh", "-c", "['python', 'app.py']")}, "error"),
-        ({"command": ("/bin/sh", "-c", "[ 'a' = \"$A\" ] && exec python")}, None),
-        ({"env": {"CURL_CA_BUNDLE": "/opt/nowhere.pem"}}, "error"),
-        ({"env": {"REQUESTS_CA_BUNDLE": "/usr/certs2/a"}}, None),
-        ({"env": {"TZ": "Asia/Tokyo"}}, "warning"),
-        ({"env": {"TZ": ":Europe/Berlin"}}, None),
-        ({"env": {"TF_CONFIG": '{"cluster": {}}'}}, "warning"),
-    ],
-)
+@rows
 def test_settings_that_break_or_change_a_start_are_reported(image: dict[str, Any], severity: str | None) -> None:
     asked: dict[str, Any] = {"user": "root", **image}
     there = image_of(WHOLE)
