@@ -55,6 +55,12 @@ CAUSES = (
         "take a TensorFlow that was built for this GPU",
     ),
     (
+        r"No PTX compilation provider is available|error: libdevice not found at",
+        "XLA_TOOLS_MISSING",
+        "TensorFlow finds no ptxas or no libdevice to compile for the GPU with",
+        "install the nvidia-cuda-nvcc wheel of this CUDA, or give XLA_FLAGS=--xla_gpu_cuda_data_dir",
+    ),
+    (
         r"No module named 'keras[.']|cannot import name '\w+' from 'keras|Keras cannot be imported",
         "KERAS_MISMATCH",
         "the installed Keras does not belong to this TensorFlow",
