@@ -145,6 +145,14 @@ def of_record(request: ValidationRequest, name: str, workspace: Workspace) -> Va
     return replace(found, base_layers=facts.layers if facts else ())
 
 
+_SHOWN = 400
+"""Characters of a finding or reason: XLA names every place in which it looked for a program."""
+
+
+def _shortened(line: str) -> str:
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
+
+
 def as_text(verdict: Verdict) -> str:
     rows = [
         (check.level, check.name, check.outcome, f"{check.duration_s:.2f} s", " ".join(check.observed.split())[:100])
@@ -155,9 +163,9 @@ def as_text(verdict: Verdict) -> str:
     lines += [f"  {name:<34}{samples[len(samples) // 2]:10.4f} s" for name, samples in timed if samples]
     lines += [""] * bool(verdict.timeline)
     for finding in verdict.findings:
-        lines.append(f"{finding.severity}: {finding.code} {finding.message}")
+        lines.append(_shortened(f"{finding.severity}: {finding.code} {finding.message}"))
         lines += [f"  fix: {finding.fix}"] if finding.fix else []
-    lines += [f"reason: {reason}" for reason in verdict.reasons]
+    lines += [_shortened(f"reason: {reason}") for reason in verdict.reasons]
     for one in verdict.additions:
         size = f"({one.files} files, {one.size / 1e6:.1f} MB)"
         lines.append(" ".join(filter(None, ("added:", one.kind, one.name, one.version, size))))
