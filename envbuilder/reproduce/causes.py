@@ -119,12 +119,12 @@ def forecast(case: Case) -> tuple[Finding, ...]:
     if reported.platform == "macos" or reported.arch in NOT_SERVED:
         return ()
     if case.question is None:
-        return tuple(_by_toolkit(case))
+        return by_toolkit(case)
     found = findings_of(case.question, case.catalog)
     if reported.platform == "windows":
         found = tuple(_for_windows(row, reported) for row in found if cause_of(row.code).windows)
     kept = (*_before_catalogue(case), *(row for row in found if not refuted(row.code, case)))
-    return kept if any(map(is_cause, kept)) else (*kept, *_by_toolkit(case))
+    return kept if any(map(is_cause, kept)) else (*kept, *by_toolkit(case))
 
 
 def refuted(code: Code, case: Case) -> bool:
@@ -172,7 +172,8 @@ def _before_catalogue(case: Case) -> Iterator[Finding]:
         yield finding(Code.CUDNN_MISMATCH, "before_catalogue", **named)
 
 
-def _by_toolkit(case: Case) -> Iterator[Finding]:
+def by_toolkit(case: Case) -> tuple[Finding, ...]:
+    """Compare the GPU with the stated CUDA alone, or with the one of a release before the catalogue."""
     reported, catalog = case.reported, case.catalog
     stated = catalog.toolkit(reported.cuda) if reported.cuda and names_line(reported.cuda) else None
     toolkit, old = stated, old_release(case.version)
@@ -183,9 +184,10 @@ def _by_toolkit(case: Case) -> Iterator[Finding]:
     capabilities = [*(row.compute_capability for row in rows), *reported.compute_capabilities]
     newest = max(capabilities, key=key, default=None)
     if not last or newest is None or key(newest) <= key(last):
-        return
+        return ()
     if not same_major(newest, last) or marked("memory", case.messages):  # its own kernels run on GPUs of the same major
-        yield finding(Code.GPU_UNSUPPORTED_BY_CUDA, "toolkit", newest=newest, cuda=cuda, last=last)
+        return (finding(Code.GPU_UNSUPPORTED_BY_CUDA, "toolkit", newest=newest, cuda=cuda, last=last),)
+    return ()
 
 
 def _for_windows(row: Finding, reported: Reported) -> Finding:

@@ -20,6 +20,7 @@ from envbuilder.reproduce.causes import (
     FixTarget,
     as_remark,
     by_cause,
+    by_toolkit,
     cause_of,
     explains,
     forecast,
@@ -35,6 +36,7 @@ from envbuilder.reproduce.question import Case, is_since, release_of
 from envbuilder.reproduce.report.read import TAG
 from envbuilder.reproduce.report.reported import Complaint, Reported, Trust
 from envbuilder.reproduce.terms import (
+    FIRST_BY_MAJOR,
     Facts,
     bring_cuda,
     filled,
@@ -46,7 +48,7 @@ from envbuilder.reproduce.terms import (
     with_command,
     with_values,
 )
-from envbuilder.versions import minor
+from envbuilder.versions import minor, names_line
 
 _FIRST_WITH_KERAS = "1.4"
 _AFTER_WINDOWS = 12
@@ -61,9 +63,12 @@ def predict(case: Case) -> tuple[Finding, ...]:
     shown = _proved(case)
     proved = frozenset(row.code for row in shown)
     builds = other_builds(case)
-    if case.reported.origin == "source" and any(is_cause(row) and row.severity is Severity.ERROR for row in shown):
+    forecasts = by_toolkit(case) if builds else forecast(case)
+    if case.reported.origin in {"source", "conda"} and any(map(is_cause, forecasts if builds else ())):
+        builds = tuple(map(as_remark, builds))
+    unbuilt = "building" in case.reported.complaints and not case.holds("imported")
+    if case.reported.origin == "source" and (unbuilt or any(map(is_cause, shown))):
         builds = tuple(map(as_remark, builds))  # the line says more about it
-    forecasts = () if builds else forecast(case)
     if any(cause_of(row.code).area == "kernels" and explains(row.code, case.reported) for row in forecasts):
         memory = {row.code for row in shown if row.code is Code.STALLS} if marked("memory", case.messages) else set()
         shown = tuple(row for row in shown if row.code not in memory)
@@ -88,7 +93,7 @@ def predict(case: Case) -> tuple[Finding, ...]:
     if case.reported.origin == "jetson":  # no wheel of the index fits it
         kept = tuple(row for row in kept if not cause_of(row.code).no_wheel)
     known = (*tagged, *images, *kept, *builds)
-    return by_cause((*known, *slow_starts(case, frozenset(row.code for row in known))), proved)
+    return by_cause((*known, *slow_starts(case, frozenset(row.code for row in known if is_cause(row)))), proved)
 
 
 _TOWARDS_A_GPU: set[Layer] = {"driver", "loader", "container", "symptom"}
@@ -223,7 +228,7 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     harmless = tuple(dict.fromkeys(filled(known.cause, facts) for _, known in messages if known.layer == "noise"))
     told = [row for row in predicted if is_cause(row)]
     lead = told[0] if told else None
-    decisive = _decisive(lead, case.messages) if lead else None
+    decisive = _decisive(lead, _related(case)) if lead else None
     program = next((row for row, known in reversed(messages) if known.layer == "code"), None)
     if program is not None and decisive is None and not (lead is not None and get(program.signature).prose):
         return _of_program(program, with_values(program, facts), harmless)
@@ -236,8 +241,13 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     if lead is None and gpu is not None and case.asks_for_versions:
         cause = f"The question is which versions go together for {gpu}: the closest environment below works on it."
         return ReportDiagnosis(cause=cause, confidence="likely", place="versions", harmless=harmless)
-    if lead is None and marked("asks", case.messages) and (answer := _built_with(case)) is not None:
-        fix = GRAMMAR.ask["own_cuda"] if case.release is None else bring_cuda(case)
+    asked, served = bool(marked("asks", case.messages)), facts.get("served_by")
+    if lead is None and asked and gpu is not None and case.release is None and served is not None:
+        cause = f"{gpu} has compute capability {case.capability}: TensorFlow {served} have machine code for it."
+        fix = GRAMMAR.ask["own_cuda"]
+        return ReportDiagnosis(cause=cause, confidence="likely", place="versions", fix=fix, harmless=harmless)
+    if lead is None and asked and (answer := _built_with(case)) is not None:
+        fix = GRAMMAR.ask["own_cuda"] if case.release is None else "" if "can stay." in answer else bring_cuda(case)
         return ReportDiagnosis(cause=answer, confidence="likely", place="versions", fix=fix, harmless=harmless)
     symptom = shown is not None and shown.layer == "symptom"
     alone = shown is not None and not symptom and not shown.prose and "suggests" not in shown.marks
@@ -249,8 +259,15 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     if lead is None and noise is not None:
         cause = f"The message in question is harmless. {filled(get(noise.signature).cause, facts)}"
         quote = noise.text.removeprefix("# ")
-        common |= {"line": noise.line, "quote": quote, "fix": GRAMMAR.ask["harmless"]}
+        own = filled(get(noise.signature).fix, facts)
+        fix = GRAMMAR.ask["harmless"] if own == _NOTHING else own
+        common |= {"line": noise.line, "quote": quote, "fix": fix}
         return ReportDiagnosis(cause=cause, confidence="likely", place="unknown", **common)
+    if lead is None and case.holds("gpu_created") and {"invisible", "slow"} & set(case.reported.complaints):
+        used, idle = next(row for row in case.messages if row.signature == "gpu_created"), get("gpu_waits")
+        common |= {"line": used.line, "quote": used.text, "fix": filled(idle.fix, facts)}
+        cause = f"{GRAMMAR.ask['gpu_created']} {filled(idle.cause, facts)}"
+        return ReportDiagnosis(cause=cause, confidence="likely", place="program", **common)
     told_apart = _told_apart(case) if lead is None or symptom else ""
     if told_apart:
         cause, fix = f"{told_apart} No line of the report says why.", GRAMMAR.ask["told_apart"]
@@ -258,6 +275,15 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     if lead is None or symptom:
         no_reason = "TensorFlow finds no GPU, and the report does not contain the reason."
         cause = no_reason if lead is not None else GRAMMAR.open_question(case.reported.complaints).missing
+        outside = next(iter(marked("outside", case.messages)), None)
+        if lead is None and outside is not None:
+            other, facts = get(outside.signature), with_values(outside, facts)
+            cause, fix = filled(other.cause, facts), filled(other.fix, facts)
+            return ReportDiagnosis(cause=cause, confidence="likely", place="build", fix=fix)
+        raised = next((row for row in reversed(case.messages) if row.signature == "last_exception"), None)
+        if lead is None and raised is not None and set(case.reported.complaints) <= {"breaks", "import"}:
+            cause, ask = GRAMMAR.ask["unknown_exception"], deciding_commands(case.reported, case.place, ("breaks",))
+            common |= {"line": raised.line, "quote": raised.text, "ask": ask}
         cause += _fitting(case)
         return ReportDiagnosis(cause=cause, confidence="unsure", place="unknown", **common)
     better = next((text for each in cause_of(lead.code).fixes if (text := filled_or_none(each, facts))), lead.fix)
@@ -299,8 +325,13 @@ def _built_with(case: Case) -> str | None:
     release, cuda = case.release, case.reported.cuda
     if release is not None and release.cuda is not None:
         pythons = f"Python {release.pythons[0]} to {release.pythons[-1]}, " if release.pythons else ""
-        return f"{name_of(release)} was built for {pythons}CUDA {release.cuda} and cuDNN {release.cudnn}."
-    if case.version is not None or cuda is None or not versions.names_line(cuda):
+        built = f"{name_of(release)} was built for {pythons}CUDA {release.cuda} and cuDNN {release.cudnn}."
+        same = versions.is_prefix(release.cuda, cuda or "0") or (
+            versions.same_major(release.cuda, cuda) and versions.major(release.cuda) >= FIRST_BY_MAJOR
+        )
+        named = "the same file names, and can stay" if same else "other file names; it can stay next to that"
+        return f"{built} CUDA {cuda} has {named}." if cuda is not None and names_line(cuda) else built
+    if case.version is not None or cuda is None or not names_line(cuda):
         return None
     rows = [row for name in DISTRIBUTIONS for row in case.catalog.releases(name) if row.gpu and row.cuda]
     by_cuda: dict[str, set[str]] = {}
@@ -343,6 +374,7 @@ def _told_apart(case: Case) -> str:
     return f"By the report {GRAMMAR.titles[name]} {working} works and {failing} does not: that is the difference."
 
 
+_NOTHING = "Nothing to fix."
 _WARNED = re.compile(r": [EW] |^[EW]0000 ")
 
 
@@ -386,8 +418,8 @@ def deciding_commands(
         known.add("driver")
     if reported.python is not None and reported.os is not None:
         known.add("python")
-    names = [name for name in GRAMMAR.open_question(complaints or reported.complaints).ask if name not in known]
-    asked = {name: GRAMMAR.ask.get(f"{name}{windows}", GRAMMAR.ask[name]) for name in names}
+    wanted = GRAMMAR.open_question((reported.origin or "", *(complaints or reported.complaints))).ask
+    asked = {name: GRAMMAR.ask.get(f"{name}{windows}", GRAMMAR.ask[name]) for name in wanted if name not in known}
     if "driver" in asked:  # only it depends on where TensorFlow runs
         asked["driver"] = in_place(place, reported.image, asked["driver"])
     return (*((GRAMMAR.ask["cluster"],) if place == "kubernetes" else ()), *asked.values())

@@ -101,7 +101,7 @@ def _changed(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
     question, catalog, lead = case.question, case.catalog, next(iter(diagnosis.codes), None)
     mac = any(row.signature == "runs_on_a_mac" for row in case.messages)
     elsewhere = lead is not None and diagnosis.place != "versions" and not cause_of(lead).fixed_by
-    if question is None or elsewhere or Code.OTHER_BUILD in diagnosis.codes or (mac and not question.gpu):
+    if question is None or elsewhere or case.reported.origin is not None or (mac and not question.gpu):
         return None  # versions fix nothing, or are unknown: wheels for macOS are not in the catalogue
     works = Installable(catalog, without=codes_without_kernels())
     if lead is Code.PYTHON_UNSUPPORTED:

@@ -181,7 +181,14 @@ class Case:
             name for name, marks in GRAMMAR.went_on.items() if any(mark in one for one in texts for mark in marks)
         }
         ran = {"loaded", "imported"} if marked("ran", self.messages) else set()
-        values = {self.place, reported.platform, reported.install, reported.origin, reported.distribution}
+        values = {
+            self.place,
+            reported.platform,
+            reported.install,
+            reported.origin,
+            reported.distribution,
+            reported.arch,
+        }
         values |= {f"{get(row.signature).layer} message" for row in self.messages}
         values |= {"message"} if self.messages else set()
         values |= {"a gpu"} if self.gpu else set()

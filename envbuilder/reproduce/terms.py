@@ -220,6 +220,7 @@ def filled_or_none(text: Text, facts: Facts) -> str | None:
         return None
 
 
+_CONTINUES = re.compile(r"\A(?:If that does not help|Else|Or|Otherwise),? (\w)")
 _SENTENCE = re.compile(r"(?<=[.])\s+(?=[A-Z`])")
 
 
@@ -230,9 +231,9 @@ def fitting(fix: str, case: Case) -> str:
     """
     tried = [word for name, words in GRAMMAR.tried.items() if name in case.facts for word in words]
     lacks, sentences = places()[case.place].lacks, _SENTENCE.split(fix)
-    fresh = [one for one in sentences if not any(word in one for word in tried)]
+    fresh = [one for one in sentences if not any(re.search(word, one) for word in tried)]
     runs = [one for one in fresh if not any(f"`{word} " in one for word in lacks)]
-    return " ".join(runs or fresh[:1])
+    return _CONTINUES.sub(lambda match: match[1].upper(), " ".join(runs or fresh[:1]))
 
 
 def bounds(name: str, release: TensorflowRelease) -> str | None:
@@ -252,7 +253,7 @@ _CONDA_TOOLKIT_ENDS = 12
 _CUDNN_PER_CUDA_ENDS = 9
 _FIRST_WHEEL_OF_CUDNN = "8.5"
 _CUDA_OF_CUDNN_9 = 12
-_ANY_OF_A_MAJOR = 11
+FIRST_BY_MAJOR = 11
 """The first CUDA whose files have the same names in every release of its major."""
 
 
@@ -275,12 +276,12 @@ def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
     windows = sure and case.reported.platform == "windows"
     variant = "windows" if windows else "command" if command else "unsure"
     majors = {versions.major(row.cuda or "0") for row in openers}
-    if variant == "unsure" and len(majors) == 1 and min(majors) >= _ANY_OF_A_MAJOR and case.place in {"pip", "conda"}:
+    if variant == "unsure" and len(majors) == 1 and min(majors) >= FIRST_BY_MAJOR and case.place in {"pip", "conda"}:
         variant, command = "family", _apart(openers[-1], case.place, cuda=cuda, cudnn=bool(cudnn))
     if cuda and openers == [case.release] and is_installed(case, cudnn=bool(cudnn)):
         folder = GRAMMAR.toolkit_paths.get(case.place, GRAMMAR.toolkit_paths["pip"])
         installed, opened = case.reported.cuda or "", openers[-1].cuda
-        cuda_line = opened if versions.major(installed) < _ANY_OF_A_MAJOR else versions.minor(installed)
+        cuda_line = opened if versions.major(installed) < FIRST_BY_MAJOR else versions.minor(installed)
         variant, command = "elsewhere", folder.format(cuda=cuda_line)
     said = {"line": rows[0].line, "libraries": listed(names), "found": rows[0].text[:200], "release": release}
     return finding(Code.MISSING_LIBRARY, variant, openers[-1:], **said, product=product, command=command)
@@ -313,7 +314,7 @@ def is_installed(case: Case, *, cudnn: bool = True) -> bool:
     if release is None or not reported.cuda or _is_proved("cuda", reported) or case.place not in {"pip", "windows"}:
         return False
     said = any(row.signature == "installed_said" for row in case.messages)
-    is_line = versions.major(reported.cuda) >= _ANY_OF_A_MAJOR or versions.line(reported.cuda) == release.cuda
+    is_line = versions.major(reported.cuda) >= FIRST_BY_MAJOR or versions.line(reported.cuda) == release.cuda
     is_line = is_line or (said and not versions.names_line(reported.cuda))
     library = not cudnn or said or versions.same_major(reported.cudnn, release.cudnn)
     return library and is_line and versions.same_major(reported.cuda, release.cuda)
@@ -390,8 +391,12 @@ def _command(openers: list[TensorflowRelease], case: Case, *, cuda: bool, cudnn:
     A command with TensorFlow's own version needs a stated release.
     """
     reported, release, stated = case.reported, openers[-1], openers == [case.release]
-    toolkit = release.cuda or ""
     python = versions.minor(reported.python) if reported.python else None
+    line = versions.minor(release.version)
+    for row in case.catalog.releases(release.package) if case.place == "pip" else ():
+        if row.finds_cuda == "wheels" and python not in row.extra_fails_on and versions.is_prefix(line, row.version):
+            release = row  # the last of its minor line whose own extra brings its CUDA
+    toolkit = release.cuda or ""
     place = case.place
     if place in {"docker", "podman", "singularity", "kubernetes"}:
         tag = GRAMMAR.published_tags.get(versions.minor(release.version), f"{versions.minor(release.version)}.0-gpu")

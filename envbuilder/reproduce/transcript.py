@@ -143,7 +143,7 @@ def _unnumbered(lines: list[str]) -> list[str]:
     return lines
 
 
-LARGEST = 4 << 20
+LARGEST = 1 << 20
 """Characters of a report that are read in full; issue trackers allow far less."""
 
 MOST = 512 << 20

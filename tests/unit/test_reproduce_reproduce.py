@@ -102,7 +102,7 @@ def test_corpus_report_renders_as_text_and_reply(name: str) -> None:
     assert reply.startswith(f"**Cause ({'not sure' if confidence == 'unsure' else confidence}")
     assert "nearest.yaml" not in reply
     assert not re.search(r"(?m)^(?:#+ .*|\*\*[^*]+\*\*)\n*(?:\Z|\n#+ |\n\*\*)", reply), "a heading over nothing"
-    assert ("Please paste" in reply) == (confidence == "unsure")
+    assert ("The output of this" in reply) == (confidence == "unsure")
     if confidence == "certain":
         quoted = [get(row.signature) for row in document.symptoms if row.line == document.diagnosis.line]
         assert any(row.code in document.diagnosis.codes[:1] or row.layer == "code" for row in quoted)

@@ -49,7 +49,7 @@ def large(size: int, at: int) -> bytes:
 
 @pytest.mark.parametrize("at", [100, 50_000, -3])
 def test_large_log_is_answered_with_its_own_line_numbers(at: int) -> None:
-    data = large(LARGEST + (2 << 20), at)
+    data = large(LARGEST + (5 << 20), at)
     document = analyse(of_bytes(data), load()).document
     wanted = at + 1 if at >= 0 else data.count(b"\n") + at + 1
     assert (document.diagnosis.line, document.reported.tensorflow) == (wanted, "2.12.0")

@@ -26,10 +26,13 @@ Layer = Literal[
     "memory", "speed", "distribution", "code", "symptom", "fact", "noise",
 ]  # fmt: skip
 
-Mark = Literal["follows", "goes_on", "not_found", "opens", "ran", "memory", "suggests", "asks", "other_vendor"]
+Mark = Literal[
+    "follows", "goes_on", "not_found", "opens", "ran", "memory", "suggests", "asks", "other_vendor", "outside"
+]
 """What a message says besides its code: it follows from another message; TensorFlow goes on without the GPU; a CUDA
 library was not found; it names a library as a release opens it; code ran on the GPU, so its libraries were found;
-memory may be short; it has other causes too, so that its line alone proves none.
+memory may be short; it has other causes too, so that its line alone proves none; versions are asked for; the GPU is of
+another maker; it is about another software.
 """
 
 Text = str | tuple[str, ...]
@@ -166,9 +169,10 @@ def _ends_of_traces(transcript: Transcript, known: tuple[MessageMatch, ...]) -> 
 
     It stopped in the files of a package that TensorFlow needs, or in the reporter's own program.
     """
-    if "traceback" not in transcript.lowered and "-packages" not in transcript.lowered:
+    if not any(mark in transcript.lowered for mark in ("traceback", "-packages", 'file "')):
         return
-    explained, named, packages, seen = {row.line for row in known}, set[str | None](), list[str](), 0
+    explained = {row.line for row in known if get(row.signature).layer != "fact"}
+    named, packages, seen = set[str | None](), list[str](), 0
     for number, line in enumerate(transcript.lines, start=1):
         frame, place = _FRAME.search(line[:_LONGEST]), _PACKAGE.search(line[:_LONGEST])
         packages = packages if number <= seen + _WIDEST_TRACE else []
