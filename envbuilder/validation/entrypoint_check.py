@@ -49,12 +49,12 @@ class _UserStart(msgspec.Struct, frozen=True):
 
 
 class _Start(NamedTuple):
-    """A start: how it ended (a name in the texts, '' if it is right), the entry point's script, its last errors."""
+    """A start: how it ended (a name in the texts, '' if right), the entry point's script, the end of the output."""
 
     end: str
     result: ContainerResult
     script: str
-    errors: str
+    printed: str
 
 
 def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: threading.Event) -> CheckResult:
@@ -73,16 +73,19 @@ def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: thread
     severity = Severity.WARNING if {"service", "network"} & {*names} else Severity.ERROR
     refusal, shown = (own.result.refusal or "").strip()[-500:], " ".join(image.entrypoint)[:200]
     text = "".join(_TEXTS.ends[name]["text"] for name in names if name)
-    wrong = terminal_text.line(text.format(result=own.result, refusal=refusal, entrypoint=shown, limit=_LIMIT >> 20))
+    printed = ([line.strip() for line in own.printed.splitlines() if line.strip()] or ["nothing"])[-1][:200]
+    about = {"refusal": refusal, "entrypoint": shown, "printed": printed, "limit": _LIMIT >> 20}
+    wrong = terminal_text.line(text.format(result=own.result, **about))
     whose = f"user {user or image.user or 'root'}"
-    finding = found("user_start", severity, user=whose, wrong=wrong, errors=own.errors[-1000:])
+    row = "entry_point" if "without" in names else "user_start"
+    finding = found(row, severity, user=whose, wrong=wrong, errors=own.printed[-1000:])
     return check.result(
         "failed" if wrong and severity is Severity.ERROR else "passed",
         wrong or f"it does, as {whose}",
         duration_s=round(time.monotonic() - begun, 4),
         expected=check.proves,
         findings=(finding,) if wrong else (),
-        log=own.errors[-6000:] if wrong else "",
+        log=own.printed[-6000:] if wrong else "",
     )
 
 
@@ -95,7 +98,7 @@ def _start(engine: Engine, image: Image, spec: ContainerSpec, program: str, prod
         if not ended.refusal:
             break
     end, script = _end(ended, bytes(output[-_KEPT:]), product)
-    return _Start(end, ended, script, decoding.lossy(bytes(errors[-_KEPT:])))
+    return _Start(end, ended, script, decoding.lossy(bytes((errors or output)[-_KEPT:])))
 
 
 def _end(ended: ContainerResult, output: bytes, product: list[int]) -> tuple[str, str]:
@@ -122,7 +125,9 @@ def _causes(own: _Start, script: str) -> Iterator[str]:
         yield "service"
     elif re.match(r"#!.*\r", script):
         yield "crlf"
-    elif re.search(_TEXTS.uses_network, script + own.errors, re.VERBOSE):
+    elif own.end == "nothing" and not own.result.exit_code:
+        yield "swallows"
+    elif re.search(_TEXTS.uses_network, script + own.printed, re.VERBOSE):
         yield "network"
 
 

@@ -23,7 +23,8 @@ from envbuilder.workspace import packaged_yaml
 
 Event = Literal[
     "added", "changed", "removed", "compiled", "unread", "brought", "based", "writable", "raised", "closed", "private",
-    "differs", "missing", "unhashed", "altered", "damaged", "machine", "renamed", "unlike", "stranded", "capable",
+    "differs", "missing", "unhashed", "altered", "damaged", "machine", "renamed", "unlike",
+    "stranded", "misled", "capable",
 ]  # fmt: skip
 Within = Literal[
     "",
@@ -38,6 +39,7 @@ Within = Literal[
     "authorities",
     "started",
     "commands",
+    "environment",
 ]
 Reporter = Literal["files", "configuration", "secrets", "binaries", "no-stub"]
 
@@ -159,6 +161,7 @@ class _Entries:
         self.users: Mapping[Event, int] = {**({"closed": subject.user} if subject.user else {}), "private": SUITE_USER}
         self._closed_folders: dict[tuple[str, int], str] = {}
         sites = tuple(f"{site}/" for site in subject.python.sites)
+        prefixes = tuple(f"{prefix_of(site)}/" for site in subject.python.sites)
         self._places: Mapping[Within, Callable[[str, StackedFile], object]] = {
             "": lambda *_: True,
             "python": self._is_python,
@@ -170,6 +173,7 @@ class _Entries:
             "sites": lambda path, _: path.startswith(sites),
             "started": lambda path, _: path in self._started_pythons,
             "commands": lambda path, _: path in subject.commands,
+            "environment": lambda path, _: path in packages and path.startswith(prefixes),
             "driver": lambda path, _: self._is_of_driver(path),
             "authorities": lambda path, entry: entry.row.size and not self._is_of_matrix(path),
         }
@@ -248,6 +252,8 @@ class _Entries:
         is_of_package = self._subject.is_of_system(path) or self._files.paths[path].layer in self._of_others
         if row.interpreter and not is_of_package and not self._may_start(row.interpreter):
             yield "stranded"
+        elif PATHS["interpreter"].search(row.interpreter) and self._is_of_another(path, row.interpreter):
+            yield "misled"
         if path in self._files.system.altered and self._files.paths[path].layer >= self._subject.of_base:
             yield "altered"
         if OF_TENSORFLOW.search(path):
@@ -259,6 +265,11 @@ class _Entries:
             majors = {major[1] for name in (posixpath.basename(path), soname) if (major := _MAJOR.search(name))}
             if soname and not is_behind and max(len(stems), len(majors)) > 1:
                 yield "renamed"
+
+    def _is_of_another(self, path: str, interpreter: str) -> bool:
+        """Return True for a script that starts another Python than that of its folder."""
+        folder, own = (self._files.resolve(posixpath.dirname(one)) for one in (interpreter, path))
+        return path in self._packages and folder != own and self._files.file(f"{own}/python") is not None
 
     def _may_start(self, interpreter: str) -> bool:
         program = self._files.file(interpreter.strip("/")) if interpreter.startswith("/") else None

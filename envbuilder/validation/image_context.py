@@ -153,6 +153,10 @@ class ImageContext:
         made = instruction(self.image.layers[number])
         return f" (layer {number + 1}: {'…' if secrets_in(INSTRUCTION, made.encode()) else escaped(made)})"
 
+    def has(self, path: str) -> bool:
+        folder = f"{path.rstrip('/')}/"
+        return path in self.files.paths or any(one.startswith(folder) for one in self.files.paths)
+
     def is_later(self, path: str) -> bool:
         entry = self.files.paths.get(path)
         return entry is not None and 0 < self.own_layers <= entry.layer

@@ -216,15 +216,18 @@ def can_start(subject: ImageContext) -> Iterator[Finding]:
 
 
 def _python(subject: ImageContext) -> Iterator[Finding]:
-    own, paths = _program(subject, "python") or _program(subject, "python3"), subject.files.paths
-    if not (
-        subject.is_managed and subject.facts.python and any("-packages/tensorflow/" in f"{path}/" for path in paths)
-    ):
+    paths, minor = subject.files.paths, subject.facts.python
+    if not (subject.is_managed and minor and any("-packages/tensorflow/" in f"{path}/" for path in paths)):
         return
-    prefix = posixpath.dirname(posixpath.dirname(own or ""))  # as Python does, which follows no link of its folder
-    site = subject.files.resolve(f"{prefix}/lib/python{subject.facts.python}/site-packages")
-    if own is None or f"{site}/tensorflow" not in paths:
-        yield found("other_python_in_path", found_at=f"/{own}" if own else "not found")
+    programs = {name: _program(subject, name) for name in ("python", "python3", f"python{minor}")}
+    if not any(programs.values()):
+        yield found("other_python_in_path", name="python", found_at="not found")
+    for name, path in programs.items():
+        prefix = posixpath.dirname(posixpath.dirname(path or ""))  # as Python does, which follows no link of its folder
+        site = subject.files.resolve(f"{prefix}/lib/python{minor}/site-packages")
+        if path is not None and f"{site}/tensorflow" not in paths:
+            yield found("other_python_in_path", name=name, found_at=f"/{path}")
+            return
 
 
 def _program(subject: ImageContext, word: str) -> str | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from envbuilder import versions
-from envbuilder.finding import Finding, Severity
+from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, removed_files
 from envbuilder.image.lockfile import Locked
 from envbuilder.image.removed_files import Removed
@@ -60,7 +60,11 @@ class _Total:
             self.counts["files"] += len(one.rows)
             return
         is_added = one in subject.added
-        if omitted and subject.is_later(record):
+        site = f"{one.site}/"
+        back = [
+            row for row in omitted if row.left is None and subject.is_later(record) and subject.has(site + row.path)
+        ]
+        if back:
             size = sum(row.size - (row.left or 0) for row in omitted)
             self.findings.append(found("came_back", one=one, size=size / 1e6))
             omitted = ()  # it is compared as a whole wheel
@@ -131,7 +135,8 @@ def files(subject: ImageContext) -> CheckOutput:
         f" by their locked wheels ({counts['proved']} of these were hashed completely)"
         + (f"; unknown for {unknown}" if unknown else "")
     )
-    return replace(result, findings=tuple(findings), observed=errors or counted, undecided=undecided)
+    follow = {**result.follow, "WORKDIR": frozenset({Code.USER_START})}
+    return replace(result, findings=tuple(findings), observed=errors or counted, undecided=undecided, follow=follow)
 
 
 def binaries(subject: ImageContext) -> CheckOutput:
@@ -363,22 +368,29 @@ def hiding_modules(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
     for what, folder in asked:
         real = files.resolve(folder)
         modules = _modules(subject, real) if folder and real not in own else {}
-        if modules and names is None:
-            names = _installed(subject, sites)
-        meant = (names or set()) | (_AT_THE_START if what == "PYTHONPATH" else set())  # no folder yet at the start
-        if shadowing := [folder + path.removeprefix(real) for name, path in modules.items() if name in meant]:
-            # A foreign image may do so on purpose, with a folder into which packages were installed.
-            how = subject.severity if real in sites else Severity.ERROR
-            yield found("hides_modules", how, what=what, paths=listed(shadowing))
+        if not modules:
+            continue
+        packages, others = names = names or _installed(subject, sites)
+        meant = packages | others | (_AT_THE_START if what == "PYTHONPATH" else set())  # no folder yet at the start
+        hiding = {name: folder + path.removeprefix(real) for name, path in modules.items() if name in meant}
+        # A foreign image may do so on purpose, with a folder into which packages were installed.
+        how = subject.severity if real in sites else Severity.ERROR
+        how = how if what == "PYTHONPATH" or packages & hiding.keys() else Severity.WARNING  # the start decides
+        if hiding:
+            yield found("hides_modules", how, what=what, paths=listed(list(hiding.values())))
     if hidden := _hidden_modules(subject):
         yield found("hidden_modules", subject.severity, paths=listed(hidden))
 
 
-def _installed(subject: ImageContext, sites: set[str]) -> set[str]:
-    inside = [path[len(site) + 1 :] for site in sites for path in subject.files.paths if path.startswith(site + "/")]
-    own = [found.string[found.end() :] for found in map(PATHS["stdlib"].match, subject.files.paths) if found]
-    tops = (path.removeprefix(_EXTENSIONS).partition("/")[0] for path in (*inside, *own))
-    return {top.partition(".")[0] for top in tops}
+def _installed(subject: ImageContext, sites: set[str]) -> tuple[set[str], set[str]]:
+    """Return the names that Python imports from packages, and those from additions and from its own library."""
+    tops: tuple[set[str], set[str]] = set(), set()
+    for path in subject.files.paths:
+        if (site := site_of(path)) in sites:
+            tops[subject.is_added(path)].add(re.split("[/.]", path[len(site) + 1 :], maxsplit=1)[0])
+        elif (found := PATHS["stdlib"].match(path)) is not None:
+            tops[1].add(re.split("[/.]", path[found.end() :].removeprefix(_EXTENSIONS), maxsplit=1)[0])
+    return tops
 
 
 def _modules(subject: ImageContext, folder: str) -> dict[str, str]:

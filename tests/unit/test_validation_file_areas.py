@@ -144,6 +144,7 @@ def test_moved_package_behind_a_link_is_still_its_distribution_s() -> None:
     [
         ("opt/venv/bin/tool", b"#!/srv/venv/bin/python", {}, Severity.ERROR),
         ("opt/venv/bin/tool", b"#!/opt/venv/bin/python3", {}, None),
+        ("opt/venv/bin/tool", b"#!/usr/bin/python3.11", {}, Severity.WARNING),
         ("opt/venv/bin/tool", b"#!/usr/bin/python3.11", file("usr/bin/python3.11", 0o700), Severity.ERROR),
         ("srv/bin/tool", b"#! /bin/sh -e", {}, Severity.WARNING),
         ("srv/bin/tool", b"#! /bin/sh -e", {"bin/sh": b"x"}, None),

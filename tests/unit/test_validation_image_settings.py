@@ -259,6 +259,19 @@ def test_user_by_name_without_etc_passwd_is_an_error() -> None:
     assert configured(WHOLE_SYSTEM, above, user="1000") == []
 
 
+@pytest.mark.parametrize("first", ["/usr/bin:/opt/venv/bin", "/usr/bin"])
+def test_every_name_of_python_in_the_path_leads_to_the_environment(first: str) -> None:
+    tensorflow = package("tensorflow", "2.20.0", {"tensorflow/__init__.py": b"1"})
+    there: Layer = {
+        **tensorflow,
+        **folder(f"{SITE}/tensorflow"),
+        "opt/venv/bin/python": b"#!",
+        "usr/bin/python3": b"#!",
+    }
+    (one,) = configured(there, env={"PATH": first}, user="1000")
+    assert (one.subject, one.severity, "/usr/bin/python3" in one.message) == ("PATH", Severity.ERROR, True)
+
+
 def test_environment_behind_a_link_is_the_same_environment() -> None:
     tensorflow = package("tensorflow", "2.20.0", {"tensorflow/__init__.py": b"1"})
     package_folder = folder(f"{SITE}/tensorflow")

@@ -173,7 +173,7 @@ def test_unknown_user_starts_on_a_read_only_root() -> None:
 @pytest.mark.parametrize(
     ("script", "text"),
     [
-        (lambda _: Script(), "computed nothing"),
+        (lambda _: Script(stderr=b"Hello\nsh: python: not found\n\n", exit_code=127), "printed: sh: python: not found"),
         (lambda _: Script(stdout=b"envbuilder-user-start [1]\n"), "computed nothing"),
         (lambda spec: Script(stdout=printed(spec, product=[0.0] * 49)), "that it printed is wrong"),
         (lambda _: Script(exit_code=127, refusal="no such file"), "cannot start: no such file"),
@@ -197,12 +197,13 @@ def test_start_that_fails_for_users_is_user_start(script: Callable[[ContainerSpe
         ("until nc -z database 5432; do sleep 1; done", b"", "passed"),
         ("exec /opt/start", b"database: Temporary failure in name resolution", "passed"),
         ("exit 3", b"", "failed"),
+        ("", b"", "failed"),
     ],
 )
 def test_entry_point_is_named_if_the_image_runs_without_it(text: str, printed_by_it: bytes, outcome: Outcome) -> None:
     def script(spec: ContainerSpec) -> Script:
         alone = Script(stdout=printed(spec, script=text))
-        return Script(stderr=printed_by_it, exit_code=3) if spec.entrypoint else alone
+        return Script(stderr=printed_by_it, exit_code=3 if text else 0) if spec.entrypoint else alone
 
     result, runs = started(script, OWN, "/opt/entry", "--wait")
     assert (result.outcome, [spec.entrypoint for spec in runs]) == (outcome, [True, False])
@@ -210,6 +211,8 @@ def test_entry_point_is_named_if_the_image_runs_without_it(text: str, printed_by
     assert finding.severity is (Severity.ERROR if outcome == "failed" else Severity.WARNING)
     assert "without its entry point /opt/entry --wait it computes" in finding.message
     assert ("uses the network" in finding.message) is (outcome == "passed")
+    assert ("does not start the arguments" in finding.message) is (text == "")
+    assert 'exec "$@"' in finding.fix
 
 
 def test_entry_point_that_is_a_service_is_a_warning() -> None:
