@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import queue
 import textwrap
-import threading
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 
@@ -25,15 +22,13 @@ from envbuilder.pypi.client import PackageIndex
 from envbuilder.support import decoding
 from envbuilder.support.console import Console, step_line
 from envbuilder.support.tables import table
+from envbuilder.support.threads import in_parallel
 from envbuilder.validation.checks import Profile
 from envbuilder.validation.suite_session import progress_of
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.validation.verdict_store import validate_and_record
 from envbuilder.verdict import Level, Word
 from envbuilder.workspace import Workspace, cache_dir, read_stored
-
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +99,8 @@ def run(
     with console.live(tuple(environment.id for environment in choice.environments)):
         engine.sweep()  # containers of interrupted runs
         bases = runner.prepare_bases()
-        built = dict(in_threads(options.jobs, choice.environments, partial(runner.build, bases=bases)))
+        # An interrupt does not wait for the threads, and closed connections end the builds.
+        built = dict(in_parallel(partial(runner.build, bases=bases), choice.environments, options.jobs))
         rows = tuple(row(environment, built[environment.id]) for environment in choice.environments)
     return RunDocument(
         matrix=choice.matrix.name,
@@ -245,24 +241,3 @@ def _failed(environment: Environment, error: EnvbuilderError) -> RunRow:
         error=error.message,
         exit_code=error.exit_code,
     )
-
-
-def in_threads(jobs: int, items: Sequence[_Item], work: Callable[[_Item], _Result]) -> Iterator[_Result]:
-    """Run ``work`` in daemon threads: an interrupt does not wait for them, and closed connections end the builds."""
-    slots = threading.Semaphore(jobs)
-    done: queue.SimpleQueue[_Result | BaseException] = queue.SimpleQueue()
-
-    def run_one(item: _Item) -> None:
-        with slots:
-            try:
-                done.put(work(item))
-            except BaseException as error:  # noqa: BLE001 - carried to the main thread, where it is raised
-                done.put(error)
-
-    for item in items:
-        threading.Thread(target=run_one, args=(item,), daemon=True).start()
-    for _ in items:
-        result = done.get()
-        if isinstance(result, BaseException):
-            raise result
-        yield result

@@ -13,10 +13,10 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-def in_parallel(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> tuple[_Result, ...]:
-    """Return the results in the order of the items. Raises the first error."""
+def in_parallel(work: Callable[[_Item], _Result], items: Iterable[_Item], most: int = WORKERS) -> tuple[_Result, ...]:
+    """Return the results in the order of the items, with at most so many threads. Raises the first error."""
     waiting = tuple(items)
-    with ThreadPool(min(WORKERS, len(waiting)) or 1) as pool:
+    with ThreadPool(min(most, len(waiting)) or 1) as pool:
         return tuple(pool.imap(work, waiting))
 
 
