@@ -15,8 +15,7 @@ from envbuilder.support.console import Console
 
 _FILE = common.FilePath(path_type=Path)
 
-
-fleet_options = common.together(
+_fleet = common.together(
     common.matrix_argument,
     common.select_option,
     click.option(
@@ -40,14 +39,16 @@ fleet_options = common.together(
 )
 """The options of every command that reads a fleet's state."""
 
-_signers = click.option(
-    "--sign",
-    "signers",
-    multiple=True,
-    type=_FILE,
-    help="A private key that signs the verdicts; default: the path in TF_ENVBUILDER_SIGNING_KEY.",
+_signing = common.together(
+    click.option(
+        "--sign",
+        "signers",
+        multiple=True,
+        type=_FILE,
+        help="A private key that signs the verdicts; default: the path in TF_ENVBUILDER_SIGNING_KEY.",
+    ),
+    common.keyless_option,
 )
-
 
 _insecure = click.option("--insecure", is_flag=True, help="Accept a scheduler on another host without TLS.")
 
@@ -57,28 +58,26 @@ def command() -> None: ...
 
 
 @command.command("plan")
-@fleet_options
-def plan(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
-    _show("plan", form, values)
+@_fleet
+def plan(**values: Any) -> None:  # noqa: ANN401 - click's values
+    _show("plan", **values)
 
 
 @command.command("status")
-@fleet_options
-def status(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
-    _show("status", form, values)
+@_fleet
+def status(**values: Any) -> None:  # noqa: ANN401 - click's values
+    _show("status", **values)
 
 
-def _show(asked: Literal["plan", "status"], form: str, values: dict[str, Any]) -> None:
-    from envbuilder.jobs.fleet.run import FleetOptions, show
-    from envbuilder.jobs.fleet.survey import as_text
+def _show(asked: Literal["plan", "status"], form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
+    from envbuilder.jobs.fleet.run import FleetOptions, as_text, open_fleet
 
-    finish(show(asked, common.read_options(FleetOptions, values), load()), form, as_text)
+    finish(open_fleet(common.read_options(FleetOptions, values), load()).survey(asked), form, as_text)
 
 
 @command.command("run")
-@fleet_options
-@_signers
-@common.keyless_option
+@_fleet
+@_signing
 @common.profile_option
 @common.gpus_option
 @click.option(
@@ -97,16 +96,14 @@ def _show(asked: Literal["plan", "status"], form: str, values: dict[str, Any]) -
 )
 @_insecure
 def run_command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
-    from envbuilder.jobs.fleet.run import FleetRunOptions, run
-    from envbuilder.jobs.fleet.survey import as_text
+    from envbuilder.jobs.fleet.run import FleetRunOptions, as_text, run
 
     finish(run(common.read_options(FleetRunOptions, values), load()), form, as_text)
 
 
 @command.command("prove")
 @click.argument("spec", type=click.File("rb"), metavar="FILE|-")
-@_signers
-@common.keyless_option
+@_signing
 @common.format_option
 def prove_command(spec: BinaryIO, form: str, **signing: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.jobs.fleet.prove import Signing, as_text, prove
@@ -119,15 +116,11 @@ def prove_command(spec: BinaryIO, form: str, **signing: Any) -> None:  # noqa: A
 @click.option("--name", default="", help="Name of this worker on the scheduler; default: its address.")
 @_insecure
 def worker(address: str, name: str, *, insecure: bool) -> None:
-    from envbuilder.jobs.fleet.prove import Signing, ready_engine
-    from envbuilder.jobs.fleet.run import host_classes
-    from envbuilder.jobs.fleet.workers import check_address, dask, worker_command
+    from envbuilder.jobs.fleet.prove import ready_worker
+    from envbuilder.jobs.fleet.workers import check_address, worker_command
 
-    dask()
-    Signing().sealer()
     check_address(address, insecure=insecure)
-    ready_engine()
-    advertised = host_classes(load())
+    advertised = ready_worker(load())
     Console().say(f"this host is {', '.join(advertised)}")
     words = worker_command(address, advertised, name)
     os.execv(words[0], words)  # noqa: S606 - this Python, without a shell
@@ -135,7 +128,7 @@ def worker(address: str, name: str, *, insecure: bool) -> None:
 
 @command.command("export")
 @click.argument("scheduler", type=click.Choice(["slurm", "kubernetes", "dask"]), metavar="slurm|kubernetes")
-@fleet_options
+@_fleet
 @common.profile_option
 @click.option("--runner", default="", metavar="IMAGE", help="Kubernetes: an image that contains envbuilder.")
 @click.option(
@@ -159,12 +152,13 @@ def worker(address: str, name: str, *, insecure: bool) -> None:
 def export(scheduler: str, form: str, output: Path, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.errors import UsageError
     from envbuilder.jobs.fleet.export import export_jobs
-    from envbuilder.jobs.fleet.run import FleetOptions, pending_jobs
-    from envbuilder.jobs.fleet.survey import as_text
+    from envbuilder.jobs.fleet.run import FleetOptions, as_text, open_fleet
 
     if scheduler == "dask":
         raise UsageError("Dask needs no files", hint="fleet run with --dask ADDRESS and the same options")
-    document, jobs = pending_jobs(common.read_options(FleetOptions, values), load())
+    fleet = open_fleet(common.read_options(FleetOptions, values), load())
+    document = fleet.survey("plan")
+    jobs = fleet.jobs(document).values()
     written = tuple(export_jobs(scheduler, jobs, document.matrix, values, output))
     Console().say("\n".join(f"wrote {path}" for path in written) or "nothing is left to validate: no file is written")
     finish(document, form, as_text)

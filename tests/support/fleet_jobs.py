@@ -9,11 +9,11 @@ from typing import Any
 from factories import digest
 
 from envbuilder.compat.fleet import FleetHost
-from envbuilder.jobs.fleet.job import Job, ValidationSpec
+from envbuilder.jobs.fleet.job import Job, JobSpec
 
 
-def spec(image: str = "image", host_class: str = "", **values: Any) -> ValidationSpec:
-    """Return the specification for an image on a host class (``A100/550.54.15``; '' any host)."""
+def job(image: str = "image", host_class: str = "", hosts: tuple[FleetHost, ...] = (), **values: Any) -> Job:
+    """Return the job for an image on a host class (``A100/550.54.15``; '' any host)."""
     gpu, _, driver = host_class.rpartition("/")
     defaults = {
         "repository": "registry.example.org/ml/tf",
@@ -26,11 +26,7 @@ def spec(image: str = "image", host_class: str = "", **values: Any) -> Validatio
         "suite": "s",
         "max_age_s": 1.0,
     }
-    return ValidationSpec(**{**defaults, **values})
-
-
-def job(image: str = "image", host_class: str = "", hosts: tuple[FleetHost, ...] = (), **values: Any) -> Job:
-    return Job(spec(image, host_class, **values), hosts)
+    return Job(JobSpec(**{**defaults, **values}), hosts)
 
 
 def installed_wheel(folder: Path) -> Path:

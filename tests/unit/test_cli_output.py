@@ -33,7 +33,7 @@ from envbuilder.controls import text as controls_text
 from envbuilder.controls.control import named
 from envbuilder.jobs import base, choose, clean, compatibility, doctor, explain, listing, plan, run
 from envbuilder.jobs.fleet import prove
-from envbuilder.jobs.fleet.survey import as_text as fleet_text
+from envbuilder.jobs.fleet.run import as_text as fleet_text
 from envbuilder.jobs.plan import PlanOptions
 from envbuilder.publish import results, verification
 from envbuilder.refresh import agreement, propose

@@ -22,9 +22,8 @@ from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError
 from envbuilder.jobs.fleet import prove
 from envbuilder.jobs.fleet import run as fleet_run
-from envbuilder.jobs.fleet.job import Job
-from envbuilder.jobs.fleet.run import FleetRunOptions, opened
-from envbuilder.jobs.fleet.survey import FleetDocument, FleetQuery, as_text, is_pending, survey
+from envbuilder.jobs.fleet.job import Job, is_pending
+from envbuilder.jobs.fleet.run import Fleet, FleetDocument, FleetRunOptions, as_text, open_fleet
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.verdict import HostClassState, HostRef, Verdict
 
@@ -71,12 +70,12 @@ class Team:
             **given,
         )
 
-    def query(self) -> FleetQuery:
-        return opened(self.options(), CATALOG)
+    def fleet(self) -> Fleet:
+        return open_fleet(self.options(), CATALOG)
 
     def status(self, host: HostRef = HOPPER) -> FleetDocument:
         self.become(host)
-        return fleet_run.show("status", self.options(), CATALOG)
+        return self.fleet().survey("status")
 
     def run(self, host: HostRef = HOPPER, **given: Any) -> FleetDocument:
         """Run what is pending for a host."""
@@ -107,7 +106,7 @@ def states(document: FleetDocument) -> dict[str, tuple[str, bool, bool]]:
 
 def test_plan_names_each_validation_once(team: Team) -> None:
     """A GPU environment on each class that can run it, with the hosts counted; once for any host if no GPU is used."""
-    document = survey("plan", team.query())
+    document = team.fleet().survey("plan")
     assert states(document) == {
         "H100/535": ("missing", True, True),
         "A100/550.54.15": ("missing", True, False),
@@ -191,12 +190,12 @@ def test_this_host_is_of_a_class_by_its_facts(team: Team) -> None:
         (HOPPER, {"H100/535"}),
     ):
         assert {row.kind for row in team.status(host).rows if row.here and row.gpu} == expected
-    assert not any(row.here for row in survey("plan", replace(team.query(), arch="aarch64")).rows)
+    assert not any(row.here for row in replace(team.fleet(), arch="aarch64").survey("plan").rows)
 
 
 def job_of(team: Team, host_class: str) -> Job:
-    _, jobs = fleet_run.pending_jobs(team.options(), CATALOG)
-    return next(job for job in jobs if job.spec.host_class == host_class)
+    fleet = team.fleet()
+    return next(job for job in fleet.jobs(fleet.survey("plan")).values() if job.spec.host_class == host_class)
 
 
 def test_job_whose_result_exists_runs_nothing(team: Team) -> None:
@@ -263,7 +262,7 @@ def test_pending_validation_follows_from_state_and_suite(
 def test_environment_that_runs_nowhere_asks_nothing_of_the_registry(team: Team) -> None:
     Path("fleet.yaml").write_text("- {name: old, driver: 418.226.00, gpus: [A100], arch: aarch64}\n")
     nowhere = msgspec.structs.replace(team.options(), repository="127.0.0.1:1/team/image")
-    assert {row.state for row in fleet_run.show("plan", nowhere, CATALOG).rows} == {"impossible"}
+    assert {row.state for row in open_fleet(nowhere, CATALOG).survey("plan").rows} == {"impossible"}
 
 
 def test_commands_answer(team: Team, capsys: pytest.CaptureFixture[str]) -> None:

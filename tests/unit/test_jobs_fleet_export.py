@@ -17,7 +17,7 @@ from envbuilder.choice import read_fleet
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.errors import InputError, UsageError
 from envbuilder.jobs.fleet.export import export_jobs, render_jobs
-from envbuilder.jobs.fleet.job import Job, ValidationSpec
+from envbuilder.jobs.fleet.job import Job, JobSpec
 
 LABELS = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/cuda.driver-version.full": "550.54.15"}
 AMPERE = "A100/550.54.15"
@@ -97,7 +97,7 @@ def test_slurm_task_passes_its_own_specification_byte_for_byte(tmp_path: Path) -
         arguments, spec = ended.stdout.split("\n", 1)
         assert arguments == f"{tmp_path / 'work'} fleet prove -", ended.stderr
         assert spec.encode() == JOBS[number].data
-        assert msgspec.json.decode(spec, type=ValidationSpec).digest == digest(image)
+        assert msgspec.json.decode(spec, type=JobSpec).digest == digest(image)
     assert not list(tmp_path.rglob("injected"))
     node = run(script, tmp_path, SLURM_ARRAY_TASK_ID="0", TF_ENVBUILDER_SIGNING_KEY="/k", SLURMD_NODENAME="n1")
     assert node.stdout.startswith(f"{tmp_path / 'work'}/n1 "), "nodes with a common disk use one folder each"

@@ -17,7 +17,7 @@ from envbuilder.image import lockfile
 from envbuilder.image.context import build_files
 from envbuilder.image.layers import carried_out
 from envbuilder.image.removed_files import LABEL
-from envbuilder.jobs.fleet.job import packed, required, unpacked
+from envbuilder.jobs.fleet.job import packed, unpacked
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.validation.validate_request import of_record
 from envbuilder.workspace import Workspace, read_document, write_document
@@ -37,7 +37,7 @@ CUDA = environment("tf2.20.0-py311-cu12.5-cudnn9.3-bookworm-runtime")
 
 @pytest.mark.parametrize("one", [RUNTIME, CUDA], ids=["cpu", "gpu"])
 def test_host_knows_lock_removed_files_and_configuration_from_the_record(one: Environment, tmp_path: Path) -> None:
-    record = required(one, CHECKOUT)
+    record = packed(one, CHECKOUT)
     assert len(record) < 150_000, "a job has to fit into an object of Kubernetes"
     there = unpacked(record, tmp_path)
     request = of_record(ValidationRequest(), one.id, there)
@@ -53,10 +53,10 @@ def test_host_knows_lock_removed_files_and_configuration_from_the_record(one: En
 
 def test_variant_without_its_list_is_refused_and_a_complete_one_is_not(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="leaves out are unknown") as refused:
-        required(RUNTIME, Workspace(tmp_path))
+        packed(RUNTIME, Workspace(tmp_path))
     assert f"envbuilder lock -s {RUNTIME.id}" in (refused.value.hint or "")
     complete = msgspec.structs.replace(RUNTIME, variant=msgspec.UNSET)
-    there = unpacked(required(complete, Workspace(tmp_path)), tmp_path / "there")
+    there = unpacked(packed(complete, Workspace(tmp_path)), tmp_path / "there")
     assert of_record(ValidationRequest(image="x"), RUNTIME.id, there) == ValidationRequest(image="x")
 
 

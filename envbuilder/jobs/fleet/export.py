@@ -19,30 +19,36 @@ from envbuilder.support.architectures import ARCHS
 from envbuilder.support.templates import text_template
 from envbuilder.workspace import read_users, remove, shipped, write_atomically
 
-_TEMPLATES = {"slurm": "slurm.sbatch", "kubernetes": "kubernetes-job.yaml"}
+_FORMS = {
+    "slurm": ("slurm.sbatch", "constraint", "a Slurm constraint", "constraint: a100&driver-535"),
+    "kubernetes": (
+        "kubernetes-job.yaml",
+        "labels",
+        "Kubernetes labels",
+        "`kubectl get nodes --show-labels` shows them",
+    ),
+}
+"""The template of each scheduler, and the field of the fleet file that selects nodes, in words and with a hint."""
 
 _ANSWERS = (1, 2, 3, 4, 6, 8, 70)
 """Exit codes of `fleet prove` after which another attempt is useless: an answer, a mistake, a bug."""
 
 
-Cluster = Mapping[str, Any]
-"""A Kubernetes cluster: names of the image ``runner``, ``namespace``, ``key_secret`` (the signing key as
-``envbuilder.key``), ``pull_secret`` (the registry's login), and ``gpu_claim``, a ResourceClaimTemplate in place of the
-resource `nvidia.com/gpu`; '' for none."""
-
-
-def export_jobs(scheduler: str, jobs: Iterable[Job], matrix: str, cluster: Cluster, folder: Path) -> Iterator[Path]:
+def export_jobs(
+    scheduler: str, jobs: Iterable[Job], matrix: str, cluster: Mapping[str, Any], folder: Path
+) -> Iterator[Path]:
     """Write one file for each host class into a folder, and yield the paths.
 
-    Files of an earlier export are removed if nothing is pending for their host class. Raises UsageError if the fleet
-    file does not say how the scheduler names a GPU's host class: any node would take the job.
+    Files of an earlier export are removed if nothing is pending for their host class. ``cluster`` has the options for
+    Kubernetes. Raises UsageError if the fleet file does not say how the scheduler names a GPU's host class: any node
+    would take the job.
     """
     if scheduler == "kubernetes" and not cluster["runner"]:
         hint = "--runner IMAGE; docs/how-to/validate-a-fleet.md shows how to build it"
         raise UsageError("Kubernetes needs an image that contains envbuilder", hint=hint)
     files = render_jobs(scheduler, jobs, matrix, cluster)
     marker = f"Written by `envbuilder fleet export {scheduler}`".encode()
-    for old in (path for path in folder.glob("*") if path.suffix == Path(_TEMPLATES[scheduler]).suffix):
+    for old in (path for path in folder.glob("*") if path.suffix == Path(_FORMS[scheduler][0]).suffix):
         if old.name not in files and marker in read_users(old)[:200]:
             remove(old)
     for name, content in files.items():
@@ -50,54 +56,39 @@ def export_jobs(scheduler: str, jobs: Iterable[Job], matrix: str, cluster: Clust
         yield folder / name
 
 
-def render_jobs(scheduler: str, jobs: Iterable[Job], matrix: str, cluster: Cluster) -> dict[str, str]:
+def render_jobs(scheduler: str, jobs: Iterable[Job], matrix: str, cluster: Mapping[str, Any]) -> dict[str, str]:
     """Return the files by name."""
     by_class: dict[str, list[Job]] = {}
     for job in {job.name: job for job in jobs}.values():
         by_class.setdefault(job.spec.host_class, []).append(job)
-    template = text_template(shipped("templates") / f"{_TEMPLATES[scheduler]}.j2", {"quote": shlex.quote})
-    nodes, files = {"slurm": _slurm_nodes, "kubernetes": _kubernetes_nodes}[scheduler], {}
-    for host_class, same in by_class.items():
-        name = f"{'-'.join(re.findall(r'[a-zA-Z0-9.]+', host_class))}{Path(_TEMPLATES[scheduler]).suffix}"
+    template = text_template(shipped("templates") / f"{_FORMS[scheduler][0]}.j2", {"quote": shlex.quote})
+    files = {}
+    for host_class, (first, *others) in by_class.items():
+        name = f"{'-'.join(re.findall(r'[a-zA-Z0-9.]+', host_class))}{Path(_FORMS[scheduler][0]).suffix}"
         # Named by its content: a scheduler that does not change a job takes the next export as well.
-        key = hashlib.sha256("\n".join(job.name for job in same).encode()).hexdigest()[:12]
+        key = hashlib.sha256("\n".join(job.name for job in (first, *others)).encode()).hexdigest()[:12]
         files[name] = template.render(
             file=name,
-            job_name=f"envbuilder-{name_part(same[0].spec.gpu)}-{key}",
+            job_name=f"envbuilder-{name_part(first.spec.gpu)}-{key}",
             host_class=host_class,
             matrix=matrix,
-            specs=[decoding.lossy(job.data) for job in same],
-            gpu=bool(same[0].spec.gpu),
-            nodes=nodes(same[0]),
+            specs=[decoding.lossy(job.data) for job in (first, *others)],
+            gpu=bool(first.spec.gpu),
+            nodes=_nodes(scheduler, first) if first.spec.gpu else {},
+            arch=next(name for name, arch in ARCHS.items() if arch == first.spec.arch),
             cluster=cluster,
             answers=_ANSWERS,
         )
     return files
 
 
-def _slurm_nodes(job: Job) -> str:
-    """Return the constraint of a host class, from the first row of the fleet file that has one."""
-    constraint = next((host.constraint for host in job.hosts if host.constraint), "")
-    if job.spec.gpu and not constraint:
-        raise UsageError(
-            f"no row of the fleet file has a Slurm constraint for {job.spec.host_class}",
-            hint=f"add one to {job.hosts[0].name if job.hosts else 'its hosts'}: constraint: a100&driver-535",
-        )
-    return constraint if job.spec.gpu else ""
-
-
-def _kubernetes_nodes(job: Job) -> dict[str, str]:
-    """Return the node selector of a host class, from the first row of the fleet file that has labels."""
-    labels = next((host.labels for host in job.hosts if host.labels), {})
-    if " MIG " in job.spec.gpu:
-        raise UsageError(
-            f"a pod cannot tell a MIG slice from its board, and {job.spec.host_class} is a slice",
-            hint="run `envbuilder fleet run` on that node",
-        )
-    if job.spec.gpu and not labels:
-        raise UsageError(
-            f"no row of the fleet file has Kubernetes labels for {job.spec.host_class}",
-            hint="add those that `kubectl get nodes --show-labels` shows, such as nvidia.com/gpu.product",
-        )
-    arch = next(name for name, arch in ARCHS.items() if arch == job.spec.arch)
-    return {"kubernetes.io/arch": arch, **(labels if job.spec.gpu else {})}
+def _nodes(scheduler: str, job: Job) -> Any:  # noqa: ANN401 - a constraint of Slurm, or labels of Kubernetes
+    """Return what selects the nodes of a host class, from the first row of the fleet file that has it."""
+    _, field, words, hint = _FORMS[scheduler]
+    if scheduler == "kubernetes" and " MIG " in job.spec.gpu:
+        text = f"a pod cannot tell a MIG slice from its board, and {job.spec.host_class} is a slice"
+        raise UsageError(text, hint="run `envbuilder fleet run` on that node")
+    if found := next(filter(None, (getattr(host, field) for host in job.hosts)), None):
+        return found
+    add = f"add {field} to {job.hosts[0].name if job.hosts else 'its hosts'}: {hint}"
+    raise UsageError(f"no row of the fleet file has {words} for {job.spec.host_class}", hint=add)

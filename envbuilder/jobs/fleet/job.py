@@ -24,21 +24,25 @@ from envbuilder.image.wheel_records import WheelPins, read_pins
 from envbuilder.matrix import Matrix
 from envbuilder.support import decoding
 from envbuilder.validation.checks import Profile
-from envbuilder.verdict import Level, StateName, Word
+from envbuilder.verdict import HostClassState, Level, StateName, Word
 from envbuilder.workspace import Workspace, read_stored, write_atomically
 
 
-class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="schema"):
-    """What `envbuilder fleet prove` reads.
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `envbuilder fleet prove` reads: the validation of a digest, or with ``matrix`` the build of an environment.
 
     ``gpu`` and ``driver`` are the host class ('' any), ``suite`` is the digest of the suite to run, ``record`` the
-    packed record of the environment. A result that one of ``trusted`` (public keys, PEM) signed is not repeated, except
-    with ``again`` one without an answer. ``max_age_s`` is the maximum age of a PASSED. ``now`` is the scheduler's time
-    in seconds since 1970, if there is a scheduler with a clock.
+    packed record of the environment: a build resolves nothing again. A result that one of ``trusted`` (public keys,
+    PEM) signed is not repeated, except with ``again`` one without an answer. ``max_age_s`` is the maximum age of a
+    PASSED. ``now`` is the scheduler's time in seconds since 1970, if there is a scheduler with a clock.
     """
 
+    schema: Literal["envbuilder/job/v3"] = "envbuilder/job/v3"
     repository: str
     environment: str
+    digest: str = ""
+    matrix: Matrix | None = None
+    level: Level
     arch: str
     gpu: str = ""
     driver: str = ""
@@ -58,24 +62,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return f"{self.gpu}/{self.driver}" if self.gpu else "any host"
 
 
-class ValidationSpec(JobSpec, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="envbuilder/proof-order/v2"):
-    """One validation on one host class."""
-
-    digest: str
-    level: Level
-
-
-class BuildSpec(JobSpec, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="envbuilder/make-order/v2"):
-    """One image to build, validate and publish. Its record has the committed context: nothing is resolved again."""
-
-    matrix: Matrix
-
-
 @dataclass(frozen=True)
 class Job:
     """``envbuilder fleet prove -`` with ``data`` on its standard input. ``hosts`` are the fleet file's of its class."""
 
-    spec: ValidationSpec | BuildSpec
+    spec: JobSpec
     hosts: tuple[FleetHost, ...] = ()
 
     @cached_property
@@ -85,7 +76,7 @@ class Job:
     @cached_property
     def name(self) -> str:
         """A name that depends on the work only: two controllers give the same work the same name."""
-        kind = "make" if isinstance(self.spec, BuildSpec) else name_part(self.spec.gpu)
+        kind = "make" if self.spec.matrix else name_part(self.spec.gpu)
         return f"envbuilder-{kind}-{hashlib.sha256(self.data).hexdigest()[:16]}"
 
     @property
@@ -95,13 +86,33 @@ class Job:
     @property
     def title(self) -> str:
         """The work in words, for lines of progress."""
-        work = "build of " if isinstance(self.spec, BuildSpec) else ""
+        work = "build of " if self.spec.matrix else ""
         return f"{work}{self.spec.environment} for {self.spec.host_class}"
 
 
 def name_part(text: str) -> str:
     """Return a text as part of a name that every scheduler accepts: lower case, digits, dashes, at most 20."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:20].rstrip("-") or "any"
+
+
+RowState = StateName | Literal["unpublished", "impossible"]
+"""``unpublished``: the registry has no such image. ``impossible``: the compatibility rules say no."""
+
+
+def is_pending(standing: HostClassState, suite: str, *, again: bool) -> bool:
+    """Return True if a validation has to run. A failure under this suite is final: it is not repeated until it passes.
+
+    A result without an answer under this suite is repeated only with ``again``.
+    """
+    if standing.state in ("missing", "stale") or (again and standing.state in ("inconclusive", "refused")):
+        return True
+    return standing.state != "passed" and suite not in standing.suites
+
+
+def code_of(state: RowState) -> int:
+    """Return a row's exit code: an impossible combination is not a failure, a pending one is inconclusive."""
+    codes = {"passed": ExitCode.DONE, "impossible": ExitCode.DONE, "failed": ExitCode.FAILED}
+    return codes.get(state, ExitCode.NO_CLAIM)
 
 
 class ProofDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,58 +163,42 @@ def packed(environment: Environment, workspace: Workspace) -> bytes:
     """Return what this folder has of an environment, compressed.
 
     These are the files of its build and of its matrix, the record of its image, the facts of its base, and its pins.
+    Raises UsageError for a variant without files, if their list is missing: its own list proves nothing.
     """
     base, added = environment.on_registry_base, environment.added
-    build = {f"images/{name}": data for name, data in build_files(environment.id, workspace).items()}
-    lock = build.get(f"images/{environment.id}/{LOCK}", b"")
+    files = {f"images/{name}": data for name, data in build_files(environment.id, workspace).items()}
+    if environment.variant and not files:
+        text = f"this folder has no images/{environment.id}, so the files that the variant {environment.variant}"
+        hint = "run it in a checkout with images/; for a new environment first: "
+        hint += workspace.command("lock", environment.id)
+        raise UsageError(f"{environment.id}: {text} leaves out are unknown", hint=hint)
+    lock = files.get(f"images/{environment.id}/{LOCK}", b"")
     pins = {name: pin for name, pin in read_pins(workspace).items() if name.encode() in lock}
-    files = {**build, "images/wheels.json": msgspec.json.encode(WheelPins(wheels=pins), order="sorted")}
-    paths = [workspace.known_image(environment.id)]
-    paths += [workspace.base(base.image.rpartition("@")[2])] if base else []
-    for path in paths:
-        files |= _file(path, path.relative_to(workspace.root))
-    sources = (source for source, _ in added.files)
-    for name in (*sources, *added.certificates, *filter(None, [added.template])):
-        files |= _file(workspace.users(name), Path(name))
+    files["images/wheels.json"] = msgspec.json.encode(WheelPins(wheels=pins), order="sorted")
+    own = [workspace.known_image(environment.id)]
+    own += [workspace.base(base.image.rpartition("@")[2])] if base else []
+    places = {path.relative_to(workspace.root).as_posix(): path for path in own}
+    names = (*(source for source, _ in added.files), *added.certificates, added.template)
+    places |= {name: workspace.users(name) for name in names if name}
+    files |= {name: data for name, path in places.items() if (data := read_stored(path)) is not None}
     return zlib.compress(msgspec.msgpack.encode(files, order="sorted"), 9)
-
-
-def required(environment: Environment, workspace: Workspace) -> bytes:
-    """Return the record of an environment. Raises UsageError for a variant without files, if their list is missing.
-
-    Without it such an image can only end INCONCLUSIVE: its own list proves nothing.
-    """
-    if environment.variant and not build_files(environment.id, workspace):
-        raise UsageError(
-            f"{environment.id}: this folder has no images/{environment.id}, so the files that the variant "
-            f"{environment.variant} leaves out are unknown",
-            hint="run it in a checkout with images/; for a new environment first: "
-            + workspace.command("lock", environment.id),
-        )
-    return packed(environment, workspace)
 
 
 def unpacked(record: bytes, root: Path) -> Workspace:
     """Write a record's files below a folder. Raises UsageError for anything else, and for a path outside of it."""
-    files: dict[str, bytes] = {}
-    if record:
-        try:
-            with decoding.damaged("not the record of an environment"):
-                opened = zlib.decompressobj()
-                data = opened.decompress(record, _MOST)
-                if not opened.eof:
-                    raise ValueError("it is cut off or too large")
-            files = decoding.from_msgpack(data, dict[str, bytes])
-        except decoding.DamagedError as error:
-            raise UsageError(str(error), hint="write the job again with this version of envbuilder") from error
+    hint = "write the job again with this version of envbuilder"
+    try:
+        with decoding.damaged("not the record of an environment"):
+            opened = zlib.decompressobj()
+            data = opened.decompress(record, _MOST)
+            if not opened.eof:
+                raise ValueError("it is cut off or too large")
+        files = decoding.from_msgpack(data, dict[str, bytes])
+    except decoding.DamagedError as error:
+        raise UsageError(str(error), hint=hint) from error
     for name, content in files.items():
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts:
-            raise UsageError(f"the path {name!r} of a record is outside of its folder", hint="write the job again")
+            raise UsageError(f"the path {name!r} of a record is outside of its folder", hint=hint)
         write_atomically(root / path, content)
     return Workspace(root)
-
-
-def _file(path: Path, name: Path) -> dict[str, bytes]:
-    data = read_stored(path)
-    return {} if data is None else {name.as_posix(): data}

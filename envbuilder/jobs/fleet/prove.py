@@ -6,25 +6,23 @@ import os
 import platform
 import shutil
 import time
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import choose
-from envbuilder.compat.fleet import is_of_class
+from envbuilder.compat.fleet import advertised, is_of_class
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import Engine
 from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, UsageError, verdict_exit_code
 from envbuilder.host import describe
 from envbuilder.image.bases import NEEDED, ask_for_room
-from envbuilder.jobs.fleet.job import BuildSpec, Job, JobSpec, ProofDocument, ValidationSpec, unpacked
-from envbuilder.jobs.fleet.survey import code_of, is_pending
-from envbuilder.jobs.fleet.workers import with_patience
+from envbuilder.jobs.fleet.job import Job, JobSpec, ProofDocument, code_of, is_pending, unpacked
+from envbuilder.jobs.fleet.workers import dask, with_patience
 from envbuilder.jobs.run import RunOptions, run
 from envbuilder.publish.attestation import PublishSession, validate_and_attach
 from envbuilder.publish.publish_all import PublishOptions, publish_all, sealer_of
@@ -74,30 +72,24 @@ def prove(data: bytes, signing: Signing, catalog: Catalog) -> ProofDocument:
     Raises UsageError for anything else than a specification.
     """
     try:
-        spec: ValidationSpec | BuildSpec = decoding.from_json(data, ValidationSpec | BuildSpec)  # type: ignore[arg-type]
+        spec = decoding.from_json(data, JobSpec)
     except decoding.DamagedError as error:
-        raise UsageError(
-            f"not a job specification: {error}", hint="`envbuilder fleet run` and `envbuilder fleet export` write them"
-        ) from error
+        hint = "`envbuilder fleet run` and `envbuilder fleet export` write them"
+        raise UsageError(f"not a job specification: {error}", hint=hint) from error
     host, to = describe(), destination(spec.repository)
-    image = str(to.at(spec.digest)) if isinstance(spec, ValidationSpec) else to.name
-    document = ProofDocument(
-        image=image, environment=spec.environment, kind=spec.host_class, did="refused", driver=host.driver
-    )
+    image, name = str(to.at(spec.digest)) if spec.digest else to.name, spec.environment
+    document = ProofDocument(image=image, environment=name, kind=spec.host_class, did="refused", driver=host.driver)
     try:
         with advising(to):
             ready = _ready(spec, to, host, signing, catalog)
             document = msgspec.structs.replace(document, did="failed")
-            return _build(spec, ready, document) if isinstance(spec, BuildSpec) else _validate(spec, ready, document)
+            return _build(spec, ready, document) if spec.matrix else _validate(spec, ready, document)
     except EnvbuilderError as error:
         reason = f"{error.message} (next: {error.hint})" if error.hint else error.message
         return msgspec.structs.replace(document, reasons=(reason,), exit_code=error.exit_code)
 
 
-@dataclass(frozen=True)
-class _Ready:
-    """What a host does its job with, after its check."""
-
+class _Ready(NamedTuple):
     registrar: Registrar
     sealer: Any
     session: PublishSession
@@ -110,56 +102,54 @@ def _ready(spec: JobSpec, to: Reference, host: HostRef, signing: Signing, catalo
     Raises EnvbuilderError for the first problem.
     """
     if spec.suite != (here := suite_plan.digest()):
-        raise UsageError(
-            f"the job needs suite {spec.suite[:19]}, this host has {here[:19]}",
-            hint="install the same version of envbuilder on every host",
-        )
+        text = f"the job needs suite {spec.suite[:19]}, this host has {here[:19]}"
+        raise UsageError(text, hint="install the same version of envbuilder on every host")
     if spec.arch != platform.machine():
         raise InfrastructureError(f"the job needs {spec.arch}, this host is {platform.machine()}")
     if spec.now is not None and abs(late := time.time() - spec.now) > MAX_SKEW_S:
-        raise InfrastructureError(
-            f"this host's clock differs by {abs(late):.0f} s from the scheduler's",
-            hint="set the clock; verdicts with a wrong time are refused",
-        )
-    _check_class(spec, host, catalog)
+        text = f"this host's clock differs by {abs(late):.0f} s from the scheduler's"
+        raise InfrastructureError(text, hint="set the clock; verdicts with a wrong time are refused")
+    names = [gpu.name for gpu in host.gpus]  # a scheduler's label proves nothing
+    if spec.gpu and not is_of_class(spec.gpu, spec.driver, host.driver, names, catalog):
+        here = f"{', '.join(names) or 'no GPU'} with driver {host.driver or 'none'}"
+        hint = "correct the constraint or labels of the fleet file: they lead to another host class"
+        raise InfrastructureError(f"the job needs {spec.host_class}, this host has {here}", hint=hint)
     with temporary_folder("trusted") as folder:
         paths = tuple(folder / f"{number}.pub" for number in range(len(spec.trusted)))
         for path, pem in zip(paths, spec.trusted, strict=True):
             write_atomically(path, pem.encode())
         openers = openers_of(paths, spec.identity or None, spec.issuer or None)
-    sealer, engine = trusting(signing.sealer(), openers), ready_engine()
+    sealer, engine = trusting(signing.sealer(), openers), _engine()
     registrar = Registrar(Repository(to, os.environ), openers, catalog.gpu_model, spec.max_age_s)
     registrar.repository.manifest("envbuilder-check")
     session = PublishSession(engine, Workspace.here(), Console().say, dict(os.environ), host)
     return _Ready(registrar, sealer, session, catalog)
 
 
-def ready_engine() -> Engine:
+def _engine() -> Engine:
     """Return this host's engine. Raises InfrastructureError if none answers, or if its disk is full."""
     engine = connect()
     ask_for_room("a validation", NEEDED["cpu"], engine)
     return engine
 
 
-def _check_class(spec: JobSpec, host: HostRef, catalog: Catalog) -> None:
-    """Compare a host with a specification by its own facts: a scheduler's label proves nothing."""
-    names = [gpu.name for gpu in host.gpus]
-    if spec.gpu and not is_of_class(spec.gpu, spec.driver, host.driver, names, catalog):
-        raise InfrastructureError(
-            f"the job needs {spec.host_class}, this host has {', '.join(names) or 'no GPU'} "
-            f"with driver {host.driver or 'none'}",
-            hint="correct the constraint or labels of the fleet file: they lead to another host class",
-        )
+def ready_worker(catalog: Catalog) -> dict[str, int]:
+    """Check that this host can be a worker; return the host classes that it advertises."""
+    dask()
+    Signing().sealer()
+    _engine()
+    host = describe()
+    return advertised(host.driver, (gpu.name for gpu in host.gpus), platform.machine(), catalog)
 
 
-def _validate(spec: ValidationSpec, ready: _Ready, document: ProofDocument) -> ProofDocument:
+def _validate(spec: JobSpec, ready: _Ready, document: ProofDocument) -> ProofDocument:
     """Validate an image and attach the verdict, if no trusted result exists."""
     reference = ready.registrar.repository.reference.at(spec.digest)
-    image = ready.registrar.standing(spec.environment, spec.level, [(spec.gpu, spec.driver)], spec.digest)
-    if image is None:
+    state = ready.registrar.standing(spec.environment, spec.level, [(spec.gpu, spec.driver)], spec.digest)
+    if state is None:
         hint = "publish it again, or run `envbuilder fleet run` again if its tag has another digest by now"
         raise PublishError(f"the registry has no {reference}", hint=hint)
-    standing = image.kinds[0]
+    (standing,) = state.kinds
     if not is_pending(standing, spec.suite, again=spec.again):
         code = code_of(standing.state)
         return msgspec.structs.replace(document, did="stands", state=standing.state, exit_code=code)
@@ -170,39 +160,35 @@ def _validate(spec: ValidationSpec, ready: _Ready, document: ProofDocument) -> P
         # A verdict that is not attached yet is on this host only: on another one the suite would run again.
         attach = partial(validate_and_attach, request, reference, ready.session, ready.sealer, validate)
         verdict = with_patience(attach, Console().say, faults=RegistryFailedError)
-    _check_class(spec, verdict.host, ready.catalog)
-    return msgspec.structs.replace(
-        document,
-        did="attached",
-        driver=verdict.host.driver,
-        verdict=verdict.verdict,
-        level=verdict.level,
-        reasons=verdict.reasons,
-        exit_code=verdict_exit_code(verdict.verdict),
-    )
+    found = {name: getattr(verdict, name) for name in ("verdict", "level", "reasons")}
+    code = verdict_exit_code(verdict.verdict)
+    return msgspec.structs.replace(document, did="attached", driver=verdict.host.driver, exit_code=code, **found)
 
 
-def _build(spec: BuildSpec, ready: _Ready, document: ProofDocument) -> ProofDocument:
+def _build(spec: JobSpec, ready: _Ready, document: ProofDocument) -> ProofDocument:
     """Build and publish an image, unless the repository has it by now.
 
-    A failed build has another exit code than a broken host. The folder of the build, ``made/<job>``, is removed after
-    the publication.
+    The folder of the build, ``made/<job>``, is removed when the image is published: by an earlier attempt, too.
     """
-    session, folder = ready.session, Path.cwd() / "made" / Job(msgspec.structs.replace(spec, now=None)).name
-    workspace = unpacked(spec.record, folder)
+    folder = Path.cwd() / "made" / Job(msgspec.structs.replace(spec, now=None)).name
+    document = _published(spec, ready, document, folder)
+    if document.did != "failed":
+        shutil.rmtree(folder, ignore_errors=True)
+    return document
+
+
+def _published(spec: JobSpec, ready: _Ready, document: ProofDocument, folder: Path) -> ProofDocument:
+    """Build and publish an image in a folder. A failed build has another exit code than a broken host."""
+    session, workspace, to = ready.session, unpacked(spec.record, folder), ready.registrar.repository
     write_atomically(folder / "matrix.yaml", msgspec.yaml.encode(spec.matrix))
     choice = choose(str(folder / "matrix.yaml"), (spec.environment,), workspace, ready.catalog)
-    if ready.registrar.repository.manifest(choice.environments[0].image_tag):
+    if to.manifest(choice.environments[0].image_tag):
         return msgspec.structs.replace(document, did="stands")
     built = run(choice, workspace, session.engine, Console(), RunOptions(validate=False), open_index()).rows[0]
     if built.error:
         return msgspec.structs.replace(document, reasons=(built.error,), exit_code=built.exit_code)
-    options = PublishOptions(
-        ready.registrar.repository.reference, allow=("inconclusive",), profile=spec.profile, gpus=spec.gpus
-    )
+    options = PublishOptions(to.reference, allow=("inconclusive",), profile=spec.profile, gpus=spec.gpus)
     row = publish_all(choice, options, ready.sealer, replace(session, workspace=workspace)).rows[0]
     if not row.published:
         return msgspec.structs.replace(document, reasons=(row.error,), exit_code=row.exit_code)
-    with suppress(OSError):
-        shutil.rmtree(folder)
     return msgspec.structs.replace(document, did="published", exit_code=row.exit_code)

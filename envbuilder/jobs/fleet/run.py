@@ -1,10 +1,12 @@
-"""Plan, show, export and run a fleet's pending validations: on this host, or on the workers of a Dask scheduler."""
+"""Show which environment is validated on which host class, and run what is pending: here, or on Dask's workers."""
 
 from __future__ import annotations
 
 import os
 import platform
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -12,20 +14,24 @@ from typing import Any, Literal
 import msgspec
 
 from envbuilder.catalog.model import Catalog
-from envbuilder.choice import choose, read_fleet
-from envbuilder.compat.fleet import advertised
+from envbuilder.choice import Choice, choose, read_fleet
+from envbuilder.compat.fleet import Cell, FleetHost, HostGroup, host_groups, is_of_class, place
+from envbuilder.environment import Environment
 from envbuilder.errors import ExitCode, UsageError
 from envbuilder.host import describe
-from envbuilder.jobs.fleet.job import BuildSpec, Job, ValidationSpec, required
+from envbuilder.jobs.fleet.job import Job, JobSpec, RowState, code_of, is_pending, packed
 from envbuilder.jobs.fleet.prove import SIGNING_KEY, Signing, prove
-from envbuilder.jobs.fleet.survey import FleetDocument, FleetQuery, FleetRow, level_of, survey
 from envbuilder.jobs.fleet.workers import Attempts, DaskEngine, Dispatcher, check_address, with_patience
 from envbuilder.publish.tags import destination
+from envbuilder.publish.verification import advising
 from envbuilder.publish.verify_request import Registrar, duration, openers_of, trusting
 from envbuilder.registry.client import Repository
 from envbuilder.support.console import Console
+from envbuilder.support.tables import table
+from envbuilder.support.threads import in_parallel
 from envbuilder.validation import suite_plan
 from envbuilder.validation.checks import Profile
+from envbuilder.verdict import HostRef, Level
 from envbuilder.workspace import Workspace, users_text
 
 
@@ -70,105 +76,210 @@ class FleetRunOptions(FleetOptions, frozen=True, kw_only=True):
     insecure: bool = False
 
 
-def show(asked: Literal["plan", "status"], options: FleetOptions, catalog: Catalog) -> FleetDocument:
-    return survey(asked, opened(options, catalog))
+class FleetRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One environment on one host class (``any host`` if it needs no GPU).
+
+    ``hosts`` are names in the fleet file, ``count`` is how many hosts they are. ``left``: a validation is pending.
+    ``here``: this host belongs to the class. ``level``, ``ran_on``, ``finished`` and ``age_s`` (seconds) describe the
+    accepted PASSED; without one, ``why`` is the reason. ``error`` is why a run reached no verdict.
+    """
+
+    environment: str
+    kind: str
+    gpu: str = ""
+    driver: str = ""
+    hosts: tuple[str, ...]
+    count: int
+    digest: str = ""
+    state: RowState
+    left: bool = False
+    here: bool = False
+    level: Level | None = None
+    ran_on: str | None = None
+    finished: str = ""
+    age_s: float | None = None
+    why: str = ""
+    error: str = ""
+    exit_code: int = 0
 
 
-def pending_jobs(options: FleetOptions, catalog: Catalog) -> tuple[FleetDocument, tuple[Job, ...]]:
-    """Return a fleet's state and the jobs of its pending validations, for export."""
-    query = opened(options, catalog)
-    document = survey("plan", query)
-    return document, tuple(_jobs_of(document, query, options).values())
+class FleetDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of `fleet plan`, `fleet status` and `fleet run`; ``suite`` is the digest of the installed suite.
+
+    ``states`` counts the rows by state, ``left`` the pending validations, ``left_here`` those for this host. ``ran``
+    are the digests that `fleet run` validated, in order. ``next`` is what to do about images that are not published.
+    """
+
+    schema: str = "envbuilder/fleet/v1"
+    asked: Literal["plan", "status", "run"]
+    matrix: str
+    repository: str
+    suite: str
+    rows: tuple[FleetRow, ...]
+    states: dict[str, int] = {}
+    left: int = 0
+    left_here: int = 0
+    ran: tuple[str, ...] = ()
+    next: str = ""
 
 
-def opened(options: FleetOptions, catalog: Catalog) -> FleetQuery:
+@dataclass(frozen=True)
+class Fleet:
+    """A matrix's environments, a fleet's hosts, a repository, and this host."""
+
+    options: FleetOptions
+    choice: Choice
+    hosts: tuple[FleetHost, ...]
+    registrar: Registrar
+    host: HostRef
+    arch: str = platform.machine()
+
+    def is_here(self, environment: Environment, gpu: str, driver: str) -> bool:
+        """Return True if this host belongs to a class, by its own driver and GPUs."""
+        names = [one.name for one in self.host.gpus]
+        fits = is_of_class(gpu, driver, self.host.driver, names, self.choice.catalog)
+        return environment.arch == self.arch and (fits if gpu else environment.flavor == "cpu")
+
+    def survey(self, asked: Literal["plan", "status", "run"]) -> FleetDocument:
+        """Look up every environment on every host class."""
+        to, classes = self.registrar.repository.reference, host_groups(self.hosts)
+        with advising(to):
+            found = in_parallel(partial(_rows, kinds=classes, fleet=self), self.choice.environments)
+        rows = tuple(row for same in found for row in same)
+        states: Counter[str] = Counter(row.state for row in rows)
+        name = f" {self.options.matrix}" if self.options.matrix else ""
+        publish = f"envbuilder run{name}, then envbuilder publish{name} --to {to.name} --key PRIVATE_KEY"
+        return FleetDocument(
+            asked=asked,
+            matrix=self.choice.matrix.name,
+            repository=to.name,
+            suite=suite_plan.digest(),
+            rows=rows,
+            states=dict(states),
+            left=sum(row.left for row in rows),
+            left_here=sum(row.left and row.here for row in rows),
+            next=f"{publish}; or fleet run with --build" if states["unpublished"] else "",
+        )
+
+    def jobs(self, document: FleetDocument, *, build: bool = False, local: bool = False) -> dict[tuple[str, str], Job]:
+        """Return the job of each pending validation, or of each missing image; with ``local`` only those for this host.
+
+        The records of the environments are those of this folder. Raises UsageError if it lacks one that is necessary.
+        """
+        environments = {environment.id: environment for environment in self.choice.environments}
+        record = cache(lambda name: packed(environments[name], Workspace.here()))
+        terms, jobs = self.options.terms(), {}
+        for row in document.rows:
+            environment = environments[row.environment]
+            is_here = environment.arch == self.arch if build else row.here
+            if not (row.state == "unpublished" if build else row.left) or (local and not is_here):
+                continue
+            more: dict[str, Any] = {"digest": row.digest, "gpu": row.gpu, "driver": row.driver}
+            spec = JobSpec(
+                environment=row.environment,
+                level=_level(environment),
+                arch=environment.arch,
+                record=record(row.environment),
+                **terms,
+                **({"matrix": self.choice.matrix} if build else more),
+            )
+            hosts = tuple(host for host in self.hosts if host.name in row.hosts)
+            jobs[row.environment, row.kind] = Job(spec, hosts)
+        return jobs
+
+
+def open_fleet(options: FleetOptions, catalog: Catalog) -> Fleet:
     openers = openers_of(options.keys, options.identity, options.issuer)
-    to = destination(options.repository)
-    return FleetQuery(
-        choose(options.matrix, options.selectors, Workspace.here(), catalog),
-        read_fleet(options.fleet, catalog),
-        Registrar(Repository(to, os.environ), openers, catalog.gpu_model, duration(options.max_age)),
-        describe(),
-        matrix=options.matrix or "",
-        again=options.again,
-    )
+    repository = Repository(destination(options.repository), os.environ)
+    choice = choose(options.matrix, options.selectors, Workspace.here(), catalog)
+    registrar = Registrar(repository, openers, catalog.gpu_model, duration(options.max_age))
+    return Fleet(options, choice, read_fleet(options.fleet, catalog), registrar, describe())
+
+
+def _rows(environment: Environment, kinds: dict[HostGroup, FleetHost], fleet: Fleet) -> list[FleetRow]:
+    """Return one row for each host class: first the compatible ones, then the impossible ones."""
+    by_class: dict[tuple[str, str], list[tuple[HostGroup, Cell]]] = {}
+    for host, cell in zip(kinds, place((environment,), tuple(kinds.values()), fleet.choice.catalog), strict=True):
+        for host_class in _classes(environment, host, fleet.choice.catalog):
+            by_class.setdefault(host_class, []).append((host, cell))
+    works = {name: [host for host, cell in found if cell.compatible is not False] for name, found in by_class.items()}
+    wanted = [host_class for host_class, hosts in works.items() if hosts]
+    level, tag = _level(environment), environment.image_tag
+    image = fleet.registrar.standing(environment.id, level, wanted, tag) if wanted else None
+    standings, rows = {(one.gpu, one.driver): one for one in image.kinds} if image else {}, []
+    for (gpu, driver), found in sorted(by_class.items(), key=lambda one: one[0] not in wanted):
+        hosts = works[gpu, driver] or [host for host, _ in found]
+        state: dict[str, Any] = {"state": "unpublished"}
+        if not works[gpu, driver]:
+            state = {"state": "impossible", "why": found[0][1].why}
+        elif image is not None and (standing := standings.get((gpu, driver))):
+            shared = ("state", "level", "ran_on", "finished", "age_s", "why")
+            state = {name: getattr(standing, name) for name in shared} | {"digest": image.digest}
+            state["left"] = is_pending(standing, suite_plan.digest(), again=fleet.options.again)
+        row = FleetRow(
+            environment=environment.id,
+            kind=f"{gpu}/{driver}" if gpu else "any host" if environment.flavor == "cpu" else "no GPU",
+            gpu=gpu,
+            driver=driver,
+            hosts=tuple(name for host in hosts for name in host.hosts),
+            count=sum(host.count for host in hosts),
+            here=fleet.is_here(environment, gpu, driver),
+            exit_code=code_of(state["state"]),
+            **state,
+        )
+        rows.append(row)
+    return rows
+
+
+def _level(environment: Environment) -> Level:
+    """Return the level that an environment has to reach: a GPU environment has to compute on a GPU."""
+    return "cpu" if environment.flavor == "cpu" else "gpu"
+
+
+def _classes(environment: Environment, host: HostGroup, catalog: Catalog) -> tuple[tuple[str, str], ...]:
+    """Return the classes (GPU, driver) of a host: one for each GPU model, or any host if no GPU is used."""
+    if environment.flavor == "cpu" or host.driver is None or not host.gpus:
+        return (("", ""),)
+    driver = host.driver.lstrip("Rr")
+    return tuple(dict.fromkeys((catalog.gpu_model(gpu) or gpu, driver) for gpu in host.gpus))
 
 
 def run(options: FleetRunOptions, catalog: Catalog) -> FleetDocument:
     """Run pending validations on this host, or on a Dask scheduler's workers. Raises UsageError for wrong options."""
     say = Console().say
     if options.dask is None:
-        query, signing = opened(options, catalog), Signing(options.signers, options.keyless)
-        trusting(signing.sealer(), query.registrar.openers)
+        fleet, signing = open_fleet(options, catalog), Signing(options.signers, options.keyless)
+        trusting(signing.sealer(), fleet.registrar.openers)
 
         def run_here(jobs: Iterable[Job]) -> Mapping[str, Attempts]:
             return {job.name: Attempts(job, end=prove(job.data, signing, catalog)) for job in jobs}
 
-        return _run_jobs(options, query, run_here, say)
+        return _run_jobs(options, fleet, run_here, say)
     if options.signers or options.keyless:
         raise UsageError("with --dask the workers sign", hint=f"set {SIGNING_KEY} to the path of the key there")
     check_address(options.dask, insecure=options.insecure)
-    query = opened(options, catalog)
+    fleet = open_fleet(options, catalog)
     with DaskEngine(options.dask, say) as engine:
-        return _run_jobs(options, query, Dispatcher(engine, say, duration(options.timeout)).run, say)
-
-
-def host_classes(catalog: Catalog) -> dict[str, int]:
-    host = describe()
-    return advertised(host.driver, (gpu.name for gpu in host.gpus), platform.machine(), catalog)
-
-
-_Place = tuple[str, str]
+        return _run_jobs(options, fleet, Dispatcher(engine, say, duration(options.timeout)).run, say)
 
 
 def _run_jobs(
     options: FleetRunOptions,
-    query: FleetQuery,
+    fleet: Fleet,
     execute: Callable[[Iterable[Job]], Mapping[str, Attempts]],
     say: Callable[[str], None],
 ) -> FleetDocument:
     """Run what is pending as jobs, first the builds of missing images if that is wanted, and return the state after."""
-    outcomes: dict[_Place, Attempts] = {}
-    look = partial(with_patience, partial(survey, "run", query), say)
+    outcomes: dict[tuple[str, str], Attempts] = {}
+    look = partial(with_patience, partial(fleet.survey, "run"), say)
     for build in (True, False) if options.build else (False,):
-        jobs = _jobs_of(look(), query, options, build=build, local=options.dask is None)
+        jobs = fleet.jobs(look(), build=build, local=options.dask is None)
         ended = execute(jobs.values())
         outcomes |= {place: ended[job.name] for place, job in jobs.items()}
     document = look()
     rows = tuple(_with_outcome(row, outcomes.get((row.environment, row.kind))) for row in document.rows)
-    attached = (
-        one.job.spec.digest
-        for one in outcomes.values()
-        if isinstance(one.job.spec, ValidationSpec) and one.end is not None and one.end.did == "attached"
-    )
+    attached = (one.job.spec.digest for one in outcomes.values() if one.end is not None and one.end.did == "attached")
     return msgspec.structs.replace(document, rows=rows, ran=tuple(dict.fromkeys(attached)))
-
-
-def _jobs_of(
-    document: FleetDocument, query: FleetQuery, options: FleetOptions, *, build: bool = False, local: bool = False
-) -> dict[_Place, Job]:
-    """Return the job of each pending validation, or of each missing image; with ``local`` only those for this host.
-
-    The records of the environments are those of this folder. Raises UsageError if it lacks one that is necessary.
-    """
-    environments = {environment.id: environment for environment in query.choice.environments}
-    record = cache(lambda name: required(environments[name], Workspace.here()))
-    terms, jobs = options.terms(), dict[_Place, Job]()
-    for row in document.rows:
-        environment = environments[row.environment]
-        is_here = environment.arch == query.arch if build else row.here
-        if not (row.state == "unpublished" if build else row.left) or (local and not is_here):
-            continue
-        common = {**terms, "environment": row.environment, "arch": environment.arch, "record": record(row.environment)}
-        spec: ValidationSpec | BuildSpec
-        if build:
-            spec = BuildSpec(**common, matrix=query.choice.matrix)
-        else:
-            common |= {"digest": row.digest, "gpu": row.gpu, "driver": row.driver}
-            spec = ValidationSpec(**common, level=level_of(environment))
-        hosts = tuple(host for host in query.fleet if host.name in row.hosts)
-        jobs[row.environment, row.kind] = Job(spec, hosts)
-    return jobs
 
 
 def _with_outcome(row: FleetRow, outcome: Attempts | None) -> FleetRow:
@@ -181,3 +292,18 @@ def _with_outcome(row: FleetRow, outcome: Attempts | None) -> FleetRow:
     error = outcome.error or ("; ".join(end.reasons) if end else "nothing is known about its end")
     code = end.exit_code if end is not None and end.exit_code in set(ExitCode) else ExitCode.INFRASTRUCTURE
     return msgspec.structs.replace(row, error=error, exit_code=code)
+
+
+def as_text(document: FleetDocument) -> str:
+    rows = []
+    for row in document.rows:
+        left = ("here" if row.here else "there") if row.left else "-"
+        since = f"{row.finished} at level {row.level}" if row.finished else "-"
+        rows.append((row.environment, row.kind, f"{row.count}", row.state, left, row.error or row.why or since))
+    counted = [f"{number} {state}" for state, number in document.states.items()]
+    counted += [f"{document.left} left, {document.left_here} of them for this host"]
+    titles = ("environment", "host class", "hosts", "state", "left", "since or why")
+    lines = [table(titles, rows), "", f"{document.matrix} in {document.repository}: {'; '.join(counted)}"]
+    lines += [f"ran: {', '.join(document.ran)}"] if document.ran else []
+    lines += [f"next: {document.next}"] if document.next else []
+    return "\n".join(lines)

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -45,10 +46,8 @@ CONNECT_S, _FETCH_S, _LINE_S, _JOB_S = 5.0, 30.0, 5.0, 6 * 3600.0
 """Time limits for an answer of a scheduler and for the result of a job that has ended; time between two lines of a job
 that are passed on (a suite writes thirty); time limit of a job: several times the build of the largest image."""
 
-_TOPIC = "envbuilder"
-"""Dask's topic for the lines of jobs."""
-
-_LONGEST = 4000
+_TOPIC, _LONGEST = "envbuilder", 4000
+"""Dask's topic for the lines of jobs, and the greatest length of one."""
 
 DIED = "the worker died"
 
@@ -79,8 +78,8 @@ class Worker:
 
     def attempt_at(self, job: Job) -> int | None:
         """Return the number of the attempt at a job that it has, or None."""
-        named = (key.removeprefix(f"{job.name}-") for key in self.keys if key.startswith(f"{job.name}-"))
-        return next((int(number) for number in named if number.isdecimal()), None)
+        numbers = (key.removeprefix(f"{job.name}-") for key in self.keys)
+        return next((int(number) for number in numbers if number.isdecimal()), None)
 
 
 @dataclass
@@ -129,14 +128,10 @@ class DaskEngine:
             jobs: Mapping[str, Sequence[str]] = self._client.processing()
         except _CONNECTION_ERRORS as error:
             raise _away(self.address, error) from error
+        named = ((address, str(one.get("name") or address), one) for address, one in known.items())
         return tuple(
-            Worker(
-                address,
-                str(one.get("name") or address),
-                frozenset(one.get("resources") or ()),
-                frozenset(map(str, jobs.get(address, ()))),
-            )
-            for address, one in known.items()
+            Worker(address, name, frozenset(one.get("resources") or ()), frozenset(map(str, jobs.get(address, ()))))
+            for address, name, one in named
         )
 
     def agreed(self, name: str, least: int) -> int:
@@ -146,15 +141,12 @@ class DaskEngine:
         """
         with _lost():
             number = max(least, int(self._client.get_metadata([_TOPIC, name], 0)))
-            while self._is_stuck(key := f"{name}-{number}"):
+            states = partial(self._client.sync, self._client.scheduler.get_task_status)
+            while states(keys=[key := f"{name}-{number}"])[key] == "no-worker":
                 dask().Future(key, self._client).cancel(force=True)
                 number += 1
             self._client.set_metadata([_TOPIC, name], number)
             return number
-
-    def _is_stuck(self, key: str) -> bool:
-        states = self._client.sync(self._client.scheduler.get_task_status, keys=[key])
-        return bool(states[key] == "no-worker")
 
     def start(self, key: str, job: Job, worker: Worker) -> Any:  # noqa: ANN401 - a future of Dask
         """Start a job on a worker, or join the job with the same key where it is. Raises LostError."""
@@ -269,10 +261,8 @@ class Dispatcher:
             if status != "pending":  # this run was disconnected meanwhile
                 with suppress(LostError):
                     one.future = self.engine.start(one.key, one.job, here)
-        elif is_gone:
-            self._end(one, DIED)
-        elif status != "pending" or now > one.since + SILENT_S:
-            self._end(one, "no worker has it")
+        elif is_gone or status != "pending" or now > one.since + SILENT_S:
+            self._end(one, DIED if is_gone else "no worker has it")
 
     def _end(self, one: Attempts, lost: str) -> None:
         """Note the end of an attempt: an answer, a loss, or a refusal by the worker's check, which is none."""
@@ -297,29 +287,27 @@ class Dispatcher:
 
     def _start(self, one: Attempts, workers: tuple[Worker, ...], busy: set[str]) -> None:
         """Start a job on a free worker of its class, or join it where it is; otherwise report the wait, or give up."""
-        job, now, never = one.job, time.monotonic(), ("", -REPEAT_S)
+        job, now, losers = one.job, time.monotonic(), [name for name, _ in one.lost]
         of_class = [worker for worker in workers if job.worker_class in worker.classes]
-        usable = [worker for worker in of_class if now > self._refused.get(worker.address, never)[1] + REPEAT_S]
-        last = [name for name, _ in one.lost[-1:]]
-        others = [worker for worker in usable if worker.name not in last] or usable
+        sound = [worker for worker in of_class if worker.address not in self._refused]
+        since = {address: then + REPEAT_S for address, (_, then) in self._refused.items()}
+        usable = [worker for worker in of_class if now > since.get(worker.address, 0)]
+        others = [worker for worker in usable if worker.name not in losers[-1:]] or usable
         free = [worker for worker in others if not worker.keys and worker.address not in busy]
-        if any(worker.address not in self._refused for worker in of_class):
-            one.served = now
         at = {worker: number for worker in workers if (number := worker.attempt_at(job)) is not None}
+        one.served = now if sound else one.served
         if at or free:
-            losers = [name for name, _ in one.lost]
             to = min(at or free, key=lambda worker: (worker.address in self._refused, losers.count(worker.name)))
             one.number = at[to] if at else self.engine.agreed(job.name, one.number)
             one.future, one.on, one.since = self.engine.start(one.key, job, to), to, now
             busy.add(to.address)
-            attempt = f", attempt {len(one.lost) + 1} of {ATTEMPTS}" if one.lost else ""
+            attempt = f", attempt {len(losers) + 1} of {ATTEMPTS}" if losers else ""
             self.say(f"{job.title}: {'joined' if at else 'started'} on {to.name}{attempt}")
         elif now > one.served + self.timeout_s:
             one.given_up = f"{self._missing(job, workers, of_class)} in {self.timeout_s:.0f} s"
         elif now > one.since + SILENT_S:
-            is_busy = any(worker.address not in self._refused for worker in of_class)
-            busy_text = f"no free worker of host class {job.spec.host_class}, of {len(of_class)}"
-            self._report(f"{busy_text if is_busy else self._missing(job, workers, of_class)}; waiting")
+            wait = f"no free worker of host class {job.spec.host_class}, of {len(of_class)}"
+            self._report(f"{wait if sound else self._missing(job, workers, of_class)}; waiting")
 
     def _missing(self, job: Job, workers: tuple[Worker, ...], of_class: list[Worker]) -> str:
         if of_class:
@@ -408,10 +396,9 @@ def check_address(address: str, *, insecure: bool) -> None:
     with suppress(ValueError):
         host = "localhost" if ipaddress.ip_address(host).is_loopback else host
     if host != "localhost" and parts.scheme not in ("tls", "wss") and not insecure:
-        raise UsageError(
-            f"{address} has no TLS: who reaches the scheduler can run code on its workers and sign with their keys",
-            hint="tls://scheduler:8786 with Dask's certificates, or --insecure on a network of your own",
-        )
+        text = f"{address} has no TLS: who reaches the scheduler can run code on its workers and sign with their keys"
+        hint = "tls://scheduler:8786 with Dask's certificates, or --insecure on a network of your own"
+        raise UsageError(text, hint=hint)
 
 
 def dask() -> Any:  # noqa: ANN401 - an extra, without types
@@ -422,38 +409,32 @@ def dask() -> Any:  # noqa: ANN401 - an extra, without types
         raise UsageError("Dask is not installed", hint="pip install 'tf-envbuilder[dask]'") from error
 
 
-async def _kind(address: str) -> str:
-    """Ask an address what of Dask it is."""
-    distributed = dask()
-    remote = distributed.rpc(address, connection_args=distributed.Security().get_connection_args("client"))
-    try:
-        return str((await remote.identity(n_workers=0)).get("type"))
-    finally:
-        await remote.close_rpc()
-
-
 def _check_scheduler(address: str) -> None:
     """Check that an address is a scheduler's: Dask's client waits for a minute, and ends with a traceback."""
+
+    async def kind() -> str:
+        remote = dask().rpc(address, connection_args=dask().Security().get_connection_args("client"))
+        try:
+            return str((await remote.identity(n_workers=0)).get("type"))
+        finally:
+            await remote.close_rpc()
+
     try:
         dask().comm.get_address_host_port(address)
     except ValueError as error:
-        raise UsageError(
-            f"{address!r} is not the address of a scheduler: {error}",
-            hint="--dask tls://scheduler:8786",
-        ) from error
+        text = f"{address!r} is not the address of a scheduler: {error}"
+        raise UsageError(text, hint="--dask tls://scheduler:8786") from error
     try:
-        kind = asyncio.run(asyncio.wait_for(_kind(address), CONNECT_S))
+        found = asyncio.run(asyncio.wait_for(kind(), CONNECT_S))
     except _CONNECTION_ERRORS as error:
         raise _away(address, error) from error
-    if kind != "Scheduler":
-        raise UsageError(f"{address} is a {kind} of Dask", hint="give the address that `dask scheduler` prints")
+    if found != "Scheduler":
+        raise UsageError(f"{address} is a {found} of Dask", hint="give the address that `dask scheduler` prints")
 
 
 def _away(address: str, error: Exception) -> InfrastructureError:
-    return InfrastructureError(
-        f"the scheduler {address} does not answer: {_text(error)}",
-        hint="check its address, that it runs, and the certificates in Dask's configuration; then run this again",
-    )
+    hint = "check its address, that it runs, and the certificates in Dask's configuration; then run this again"
+    return InfrastructureError(f"the scheduler {address} does not answer: {_text(error)}", hint=hint)
 
 
 def _text(error: Exception) -> str:
