@@ -14,7 +14,7 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.compat.check import EnvironmentImage
 from envbuilder.compat.fleet import Cell, choose_for, place
-from envbuilder.engine.port import Engine
+from envbuilder.engine.port import Engine, EngineInfo
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError
 from envbuilder.jobs.choose import as_fleet_host, image_of, newest_wanted
@@ -23,14 +23,6 @@ from envbuilder.verdict import HostRef
 
 NEEDED_SPACE = 20 << 30
 """Free bytes for building a GPU image: the image (5 to 7 GB), its layers' cache and the downloads."""
-
-
-class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    version: str
-    builder: str
-    gpu_runtime: bool
-    storage: str
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +58,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = "envbuilder/doctor/v1"
     host: HostRef
     avx: bool | None
-    engine: EngineFacts | None
+    engine: EngineInfo | None
     registry: bool | None
     tools: tuple[Tool, ...]
     disk: tuple[Disk, ...]
@@ -91,7 +83,7 @@ def diagnose(
 
     ``places`` are purposes and folders; their disks and the engine's are measured.
     """
-    engine, registry, root, troubles = _engine(connect, base)
+    engine, registry, troubles = _engine(connect, base)
     here = as_fleet_host(host, arch)
     newest = choose_for(newest_wanted(here), here, catalog, avx=avx)
     diagnosis = Diagnosis(
@@ -100,7 +92,7 @@ def diagnose(
         engine=engine,
         registry=registry,
         tools=tools,
-        disk=tuple(_disks((*places, ("images", Path(root))) if root else places)),
+        disk=tuple(_disks((*places, ("images", Path(engine.root))) if engine and engine.root else places)),
         troubles=troubles,
         environments=place(environments, (here,), catalog, avx=avx),
         chosen=image_of(newest.environment),
@@ -155,18 +147,17 @@ def find_tools() -> tuple[Tool, ...]:
 
 def _engine(
     connect: Callable[[], Engine], base: OperatingSystem
-) -> tuple[EngineFacts | None, bool | None, str, tuple[Trouble, ...]]:
+) -> tuple[EngineInfo | None, bool | None, tuple[Trouble, ...]]:
     try:
         engine = connect()
         info = engine.info()
     except InfrastructureError as error:
-        return None, None, "", (Trouble(what=error.message, fix=error.hint),)
-    facts = EngineFacts(**{name: getattr(info, name) for name in EngineFacts.__struct_fields__})
+        return None, None, (Trouble(what=error.message, fix=error.hint),)
     try:
         engine.reach(base.image)
     except InfrastructureError:
-        return facts, False, info.root, ()
-    return facts, True, info.root, ()
+        return info, False, ()
+    return info, True, ()
 
 
 def _disks(places: tuple[tuple[str, Path], ...]) -> Iterator[Disk]:
