@@ -22,14 +22,15 @@ from envbuilder.compat.install import matrix_text, pip_install
 from envbuilder.compat.question import Question
 from envbuilder.environment import Change, Combination, Environment, Flavor, Variant
 from envbuilder.errors import UsageError
-from envbuilder.finding import Code, Finding, Severity, obstacle
+from envbuilder.finding import Code, Finding, obstacle
 from envbuilder.image import names
 from envbuilder.image.names import reference
 from envbuilder.jobs.explain import WHY, reasons
 from envbuilder.matrix import Arch
 from envbuilder.support.tables import table
+from envbuilder.support.templates import text_template
 from envbuilder.verdict import HostRef, Level
-from envbuilder.workspace import Workspace
+from envbuilder.workspace import Workspace, shipped
 
 
 class ChooseDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -247,32 +248,19 @@ def check_with_image(asked: Question, catalog: Catalog) -> CheckDocument:
     return msgspec.structs.replace(document, image=image_of(environment_for(works, asked, catalog)[1]))
 
 
-def _title(document: ChooseDocument) -> str:
-    if document.environment is not None:
-        return document.environment.id
-    on_condition = any(row.code is Code.DRIVER_FORWARD_COMPAT and row.compatible is None for row in document.refused)
-    if on_condition or document.compatible is False:
-        return f"{CONDITIONAL}, and no environment meets it" if on_condition else "no environment works"
+def as_text(document: ChooseDocument) -> str:
     unknown = [row for row in document.refused if row.compatible is None]
-    return f"no claim: no environment is known to work, and the catalogue has no answer about {_releases(unknown)}"
+    image = document.image + ("" if document.built or "@" in document.image else "  (not built here)")
+    alike = groupby(document.refused, lambda row: (row.code, row.compatible))
+    template = text_template(shipped("templates") / "jobs" / "choose.txt.j2", {"lines": finding_lines})
+    return template.render(
+        document=document,
+        conditional=CONDITIONAL if any(row.code is Code.DRIVER_FORWARD_COMPAT for row in unknown) else "",
+        unknown=_releases(unknown) if unknown else "",
+        refused=[(_releases(rows), rows[0]) for rows in (tuple(same) for _, same in alike)],
+        commands=table(("image", image), list(document.commands.items())),
+    ).rstrip()
 
 
 def _releases(refused: Sequence[Refused]) -> str:
     return " to ".join(dict.fromkeys((refused[0].tensorflow, refused[-1].tensorflow)))
-
-
-def as_text(document: ChooseDocument) -> str:
-    environment = document.environment
-    lines = [_title(document), *(f"  {why}" for why in document.why)]
-    lines += ["", "not chosen:"] if document.refused else []
-    for _, rows in groupby(document.refused, lambda row: (row.code, row.compatible)):
-        alike = tuple(rows)  # one reason: releases differ in a number of its sentence
-        lines.append(f"  {_releases(alike)}: {alike[0].code}: {alike[0].why}")
-    lines += ["", *(f"next: {change}: {command}" for change, command in document.next.items())] if document.next else []
-    for finding in document.findings:
-        lines += ["", *finding_lines(finding)] if finding.severity is not Severity.INFO else []
-    if document.matrix:
-        lines += ["", f"save this as {document.file}:", *(f"  {line}" for line in document.matrix.splitlines())]
-    known = document.built or "@" in document.image
-    image = ("image", document.image + ("" if known else "  (not built here)"))
-    return "\n".join([*lines, *(["", table(image, list(document.commands.items()))] if environment else [])])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -17,6 +18,7 @@ from envbuilder.compat.plan import plan
 from envbuilder.environment import Environment, Rejection
 from envbuilder.errors import Reason, UsageError
 from envbuilder.finding import Code, code_texts
+from envbuilder.support.templates import text_template
 from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.workspace import shipped
 
@@ -113,20 +115,6 @@ def reasons(row: Environment, given: str) -> Iterator[str]:
 
 
 def as_text(document: ExplainDocument) -> str:
-    if document.explanation is not None:
-        return _explanation(document.explanation)
-    row = document.environment or document.rejection
-    assert row is not None  # noqa: S101 - one of them is always there
-    word = "environment" if document.environment else "rejected"
-    lines = [f"{row.id}  ({word}, matrix {document.matrix})", ""]
-    lines += [f"  {reason}" for reason in document.reasons]
-    for finding in row.findings:
-        lines += ["", *finding_lines(finding)]
-    return "\n".join([*lines, "", *(f"source: {source}" for source in document.sources)]).rstrip()
-
-
-def _explanation(row: Explanation) -> str:
-    parts = [row.code, "", *textwrap.wrap(row.means, 100)]
-    for title, text in (("cause", row.cause), ("fix", row.fix)):
-        parts += ["", *textwrap.wrap(f"{title}: {text}", 100)] if text else []
-    return "\n".join([*parts, "", *(f"source: {source}" for source in row.sources)])
+    filters: dict[str, Callable[..., Any]] = {"wrapped": partial(textwrap.fill, width=100), "lines": finding_lines}
+    template = text_template(shipped("templates") / "jobs" / "explain.txt.j2", filters)
+    return template.render(document=document, row=document.environment or document.rejection).rstrip()

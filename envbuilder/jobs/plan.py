@@ -25,7 +25,8 @@ from envbuilder.finding import Code, Finding, obstacle
 from envbuilder.jobs.choose import image_of, newest_wanted
 from envbuilder.matrix import Excluded
 from envbuilder.support.tables import table
-from envbuilder.workspace import Workspace
+from envbuilder.support.templates import text_template
+from envbuilder.workspace import Workspace, shipped
 
 Indices = tuple[int, ...]
 """Positions in the document's list of findings, the most serious finding first."""
@@ -229,67 +230,55 @@ def plan_text(document: PlanDocument, *, everything: bool = False) -> str:
     More than `FEW` rejections or exclusions are counted by reason, unless ``everything`` is set.
     """
     limit = max(FEW, len(document.rejections), len(document.excluded)) if everything else FEW
-    parts = [_environments(document)] if document.environments else ["no environment"]
-    if any(row.findings for row in document.environments):
-        parts.append("\n".join(_warnings(document, everything=everything)))
-    if document.rejections:
-        parts.append("\n".join(_rejections(document, limit)))
-    if document.excluded:
-        parts.append("\n".join(_excluded(document, limit)))
-    if document.hosts:
-        parts += [_grid(document), newest_text(document)]
-    return "\n\n".join(parts)
+    warnings = list(_grouped((index, row.id) for row in document.environments for index in row.findings).items())
+    fields = ("id", "package", "python", "cuda", "cudnn", "minimum_driver", "os")
+    return _rendered(
+        "plan.txt",
+        document=document,
+        limit=limit,
+        environments=[[getattr(row, name) or "-" for name in fields] for row in document.environments],
+        warnings=warnings,
+        shown=len(warnings) if everything else FEW,
+        alike=_alike_rejections,
+        by_code=_rejections_by_code,
+        excluded=_excluded,
+        reasons=lambda: Counter(row.reason for row in document.excluded).most_common(),
+        nearest=_nearest,
+        grid=_grid(document) if document.hosts else {},
+        newest=newest_text(document) if document.hosts else "",
+    )
 
 
-def _environments(document: PlanDocument) -> str:
-    rows = [
-        (row.id, row.package, row.python, row.cuda or "-", row.cudnn or "-", row.minimum_driver or "-", row.os)
-        for row in document.environments
-    ]
-    return table(("environment", "package", "python", "cuda", "cudnn", "driver from", "system"), rows)
-
-
-def _warnings(document: PlanDocument, *, everything: bool) -> Iterator[str]:
-    """Write each warning of accepted environments once, with the environments that have it."""
-    by_finding = _grouped((index, row.id) for row in document.environments for index in row.findings)
-    shown = list(by_finding.items())[: None if everything else FEW]
-    yield "to know:"
-    for index, ids in shown:
-        finding = document.findings[index]
-        names = "every environment" if len(ids) == len(document.environments) > 1 else _some(ids)
-        yield from _wrapped(f"{finding.severity.value} {finding.code.value} ({names}): {finding.message}", "  ")
-    if len(by_finding) > len(shown):
-        yield f"  and {len(by_finding) - len(shown)} more (--all lists them)"
+def _rendered(name: str, **values: object) -> str:
+    template = text_template(shipped("templates") / "jobs" / f"{name}.j2", {"wrapped": _wrapped, "some": _some})
+    return template.render(table=table, **values).rstrip()
 
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:_EXAMPLES]) + (f" and {len(names) - _EXAMPLES} more" if len(names) > _EXAMPLES else "")
 
 
-def _rejections(document: PlanDocument, limit: int) -> Iterator[str]:
-    """List rejections; more than ``limit`` are counted by code and reason, the most common reasons first."""
-    if len(document.rejections) <= limit:
-        yield "rejected:"
-        alike = _grouped(((_reason(document, row), _nearest(row)), row.id) for row in document.rejections)
-        for (reason, near), ids in alike.items():
-            text = f"{', '.join(ids)}: {reason}"
-            yield from _wrapped(text, "  ") if len(ids) > 1 else (f"  {text}",)
-            yield f"    {near}"
-        return
-    yield f"rejected: {len(document.rejections)} combinations by their first finding (--all lists them):"
+def _alike_rejections(document: PlanDocument) -> dict[tuple[str, str], list[str]]:
+    """Return the ids of rejections with the same reason and the same closest combination."""
+    return _grouped(((_reason(document, row), _nearest(row)), row.id) for row in document.rejections)
+
+
+def _rejections_by_code(
+    document: PlanDocument,
+) -> list[tuple[str, list[PlannedRejection], list[tuple[str, list[PlannedRejection]]]]]:
+    """Return rejections by code, and those of each code by reason, the most common first."""
     by_code = _grouped(
         (document.findings[row.findings[0]].code.value if row.findings else Code.NOT_INSTALLABLE.value, row)
         for row in document.rejections
     )
-    for name, rows in sorted(by_code.items(), key=lambda pair: -len(pair[1])):
-        yield f"  {name}: {len(rows)}"
-        reasons = Counter(_reason(document, row) for row in rows)
-        for reason, number in reasons.most_common(_EXAMPLES):
-            first = next(row for row in rows if _reason(document, row) == reason)
-            yield from _wrapped(f"{number} x {first.id}: {reason}", "    ")
-            yield f"      {_nearest(first)}"
-        if len(reasons) > _EXAMPLES:
-            yield f"    and {len(reasons) - _EXAMPLES} more reasons"
+    return [
+        (code, rows, _most_common(_grouped((_reason(document, row), row) for row in rows)))
+        for code, rows in _most_common(by_code)
+    ]
+
+
+def _most_common(groups: dict[_Key, list[_Value]]) -> list[tuple[_Key, list[_Value]]]:
+    return sorted(groups.items(), key=lambda pair: -len(pair[1]))
 
 
 def _reason(document: PlanDocument, row: PlannedRejection) -> str:
@@ -303,29 +292,21 @@ def _nearest(row: PlannedRejection) -> str:
     return nearest_line(row.predicate, row.changes)
 
 
-def _excluded(document: PlanDocument, limit: int) -> Iterator[str]:
-    if len(document.excluded) > limit:
-        yield f"excluded: {len(document.excluded)} combinations by reason (--all lists them):"
-        for reason, number in Counter(row.reason for row in document.excluded).most_common():
-            yield from _wrapped(f"{number} x {reason}", "  ")
-        return
-    yield "excluded:"
+def _excluded(document: PlanDocument) -> Iterator[tuple[str, str]]:
+    """Yield the axes of exclusions and the reason; variants of one environment are one."""
     variants = _grouped(
         ((msgspec.structs.replace(row.combination, variant=WHOLE), row.reason), row.combination.variant)
         for row in document.excluded
     )
-    for (combination, reason), found in variants.items():
-        variant = f" variant={found[0]}" if len(found) == 1 and found[0] != WHOLE else ""
-        yield f"  {_axes(combination)}{variant}: {reason}"
-
-
-def _axes(combination: Combination) -> str:
     fields = ("tensorflow", "package", "python", "os", "flavor", "cuda", "cudnn")
-    return " ".join(f"{name}={value}" for name in fields if (value := getattr(combination, name)))
+    for (combination, reason), found in variants.items():
+        variant = [f"variant={found[0]}"] if len(found) == 1 and found[0] != WHOLE else []
+        axes = [f"{name}={value}" for name in fields if (value := getattr(combination, name))]
+        yield " ".join((*axes, *variant)), reason
 
 
-def _wrapped(text: str, indent: str) -> Iterator[str]:
-    yield from textwrap.wrap(
+def _wrapped(text: str, indent: str) -> str:
+    return textwrap.fill(
         text,
         WIDTH,
         initial_indent=indent,
@@ -335,11 +316,8 @@ def _wrapped(text: str, indent: str) -> Iterator[str]:
     )
 
 
-_KEY = "yes: uses the GPU, slow: compiles kernels first, if: on a condition, cpu, ?: no claim"
-
-
-def _grid(document: PlanDocument) -> str:
-    """Write a column for each group of host classes with equal answers, in parts of at most `WIDTH` characters.
+def _grid(document: PlanDocument) -> dict[str, list[str]]:
+    """Return tables with a column for each group of host classes with equal answers, at most `WIDTH` wide.
 
     Hosts with and without GPUs are never one group: its name is that of one of them, with the number of the others.
     """
@@ -350,12 +328,11 @@ def _grid(document: PlanDocument) -> str:
     )
     columns = [(_name(kinds), *answers) for (_, answers), kinds in groups.items()]
     first = ("environment", *(name for name, _ in rows))
-    parts = [table(part[0], part[1:]) for part in _parts(first, columns)]
-    hosts = [line for kinds in groups.values() for line in _members(kinds)]
-    why = [line for kinds in groups.values() for line in _why_not(kinds, document)]
-    return "\n".join(
-        ["\n\n".join(parts), _KEY, *(["", "hosts:", *hosts] if hosts else []), *(["", "why not:", *why] if why else [])]
-    )
+    return {
+        "parts": [table(part[0], part[1:]) for part in _parts(first, columns)],
+        "hosts": [_members(kinds) for kinds in groups.values() if len(kinds) > 1],
+        "why": [line for kinds in groups.values() for line in _why_not(kinds, document)],
+    }
 
 
 def _parts(first: tuple[str, ...], columns: list[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:
@@ -400,12 +377,10 @@ def _name(kinds: list[HostGroup]) -> str:
     return f"{kinds[0].host} +{others}" if others else kinds[0].host
 
 
-def _members(kinds: list[HostGroup]) -> Iterator[str]:
-    """List the host classes of a column that has several."""
-    if len(kinds) > 1:
-        members = [f"{_name([kind])} ({kind.driver or 'no driver'}, {_gpus(kind)})" for kind in kinds]
-        more = f" and {len(members) - FEW} more classes" if len(members) > FEW else ""
-        yield from _wrapped(f"{_name(kinds)}: {', '.join(members[:FEW])}{more}", "  ")
+def _members(kinds: list[HostGroup]) -> str:
+    members = [f"{_name([kind])} ({kind.driver or 'no driver'}, {_gpus(kind)})" for kind in kinds]
+    more = f" and {len(members) - FEW} more classes" if len(members) > FEW else ""
+    return f"{_name(kinds)}: {', '.join(members[:FEW])}{more}"
 
 
 def _gpus(kind: HostGroup) -> str:
@@ -413,36 +388,29 @@ def _gpus(kind: HostGroup) -> str:
 
 
 def _why_not(kinds: Iterable[HostGroup], document: PlanDocument) -> Iterator[str]:
-    """Write the first sentence for each code on these hosts, and count the environments that share the code."""
+    """Yield the first sentence for each code on these hosts, and the number of environments that share the code."""
     names = {kind.host: _name([kind]) for kind in kinds}
     cells = ((cell.host, obstacle(_findings(document, cell))) for cell in document.cells if cell.host in names)
     by_code = _grouped((why.code.value, f"{names[host]}: {why.message}") for host, why in cells if why is not None)
     for sentences in by_code.values():
-        likewise = f" ({len(sentences) - 1} more likewise)" if len(sentences) > 1 else ""
-        yield from _wrapped(f"{sentences[0]}{likewise}", "  ")
+        yield sentences[0] + (f" ({len(sentences) - 1} more likewise)" if len(sentences) > 1 else "")
 
 
 def newest_text(document: PlanDocument | NewestDocument) -> str:
     """Write the newest environment for each host class, then each reason against a newer release once."""
     pairs = [(kind, _name([kind]), row) for kind, row in zip(document.kinds, document.newest, strict=True)]
     rows = [(name, kind.driver or "-", _gpus(kind) if kind.gpus else "-", _newest(row)) for kind, name, row in pairs]
-    lines = table(("host", "driver", "gpus", "newest"), rows).splitlines()
-    if max(map(len, lines)) > WIDTH:
-        groups = _grouped((_newest(row), name) for _, name, row in pairs)
-        lines = [
-            "newest:",
-            *(line for new, names in groups.items() for line in _wrapped(f"{new}: {', '.join(names)}", "  ")),
-        ]
-    images = sorted({row.image.image.partition(":")[0] for row in document.newest if row.image})
-    lines += [f"images to build: {name}:<environment>" for name in images]
-    reasons = _grouped(
-        (f"{row.newer}: {row.why_not_newer}" if row.newer else row.why_not_newer, name)
-        for _, name, row in pairs
-        if row.why_not_newer
-    )
-    lines += ["", "newer releases are blocked by:"] if reasons else []
-    return "\n".join(
-        [*lines, *(line for why, names in reasons.items() for line in _wrapped(f"{_some(names)}: {why}", "  "))]
+    lines = table(("host", "driver", "gpus", "newest"), rows)
+    return _rendered(
+        "newest.txt",
+        lines=lines if max(map(len, lines.splitlines())) <= WIDTH else "",
+        groups=_grouped((_newest(row), name) for _, name, row in pairs),
+        images=sorted({row.image.image.partition(":")[0] for row in document.newest if row.image}),
+        reasons=_grouped(
+            (f"{row.newer}: {row.why_not_newer}" if row.newer else row.why_not_newer, name)
+            for _, name, row in pairs
+            if row.why_not_newer
+        ),
     )
 
 
