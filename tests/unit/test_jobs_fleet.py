@@ -23,7 +23,7 @@ from envbuilder.errors import InfrastructureError
 from envbuilder.jobs.fleet import prove
 from envbuilder.jobs.fleet import run as fleet_run
 from envbuilder.jobs.fleet.job import Job, is_pending
-from envbuilder.jobs.fleet.run import Fleet, FleetDocument, FleetRunOptions, as_text, open_fleet
+from envbuilder.jobs.fleet.run import FleetDocument, FleetQuery, FleetRunOptions, as_text, open_fleet
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.verdict import HostClassState, HostRef, Verdict
 
@@ -70,7 +70,7 @@ class Team:
             **given,
         )
 
-    def fleet(self) -> Fleet:
+    def fleet(self) -> FleetQuery:
         return open_fleet(self.options(), CATALOG)
 
     def status(self, host: HostRef = HOPPER) -> FleetDocument:
@@ -203,6 +203,9 @@ def test_job_whose_result_exists_runs_nothing(team: Team) -> None:
     job, signing = job_of(team, "H100/535"), prove.Signing((team.world.folder / "keys" / PRIVATE,))
     assert [prove.prove(job.data, signing, CATALOG).did for _ in range(2)] == ["attached", "stands"]
     assert team.runs == 1
+    build = Job(msgspec.structs.replace(job.spec, digest="", matrix=team.world.choice.matrix))
+    assert prove.prove(build.data, signing, CATALOG).did == "stands"
+    assert not list(Path("made").iterdir()), "neither a folder of this attempt nor of a lost one is left"
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ class FleetDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Fleet:
+class FleetQuery:
     """A matrix's environments, a fleet's hosts, a repository, and this host."""
 
     options: FleetOptions
@@ -188,15 +188,15 @@ class Fleet:
         return jobs
 
 
-def open_fleet(options: FleetOptions, catalog: Catalog) -> Fleet:
+def open_fleet(options: FleetOptions, catalog: Catalog) -> FleetQuery:
     openers = openers_of(options.keys, options.identity, options.issuer)
     repository = Repository(destination(options.repository), os.environ)
     choice = choose(options.matrix, options.selectors, Workspace.here(), catalog)
     registrar = Registrar(repository, openers, catalog.gpu_model, duration(options.max_age))
-    return Fleet(options, choice, read_fleet(options.fleet, catalog), registrar, describe())
+    return FleetQuery(options, choice, read_fleet(options.fleet, catalog), registrar, describe())
 
 
-def _rows(environment: Environment, kinds: dict[HostGroup, FleetHost], fleet: Fleet) -> list[FleetRow]:
+def _rows(environment: Environment, kinds: dict[HostGroup, FleetHost], fleet: FleetQuery) -> list[FleetRow]:
     """Return one row for each host class: first the compatible ones, then the impossible ones."""
     by_class: dict[tuple[str, str], list[tuple[HostGroup, Cell]]] = {}
     for host, cell in zip(kinds, place((environment,), tuple(kinds.values()), fleet.choice.catalog), strict=True):
@@ -265,7 +265,7 @@ def run(options: FleetRunOptions, catalog: Catalog) -> FleetDocument:
 
 def _run_jobs(
     options: FleetRunOptions,
-    fleet: Fleet,
+    fleet: FleetQuery,
     execute: Callable[[Iterable[Job]], Mapping[str, Attempts]],
     say: Callable[[str], None],
 ) -> FleetDocument:
