@@ -158,6 +158,8 @@ def stands(row: MessageMatch, case: Case) -> bool:
     weak = goes_on or known.prose or "suggests" in known.marks or known.severity is not Severity.ERROR
     weak = weak and not is_title(row)
     unasked = weak and known.code is not None and asked and explained.isdisjoint(asked)
+    if goes_on and "invisible" not in asked and (case.holds("gpu_created") or case.holds("gpu_said")):
+        return False  # the GPU is there
     return not unasked and not any(map(case.holds, known.refuted_by))
 
 

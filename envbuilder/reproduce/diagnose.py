@@ -106,7 +106,7 @@ def _related(case: Case) -> tuple[MessageMatch, ...]:
     rest = {get(row.signature).layer for row in rows if get(row.signature).code is not None and row not in others}
     about_gpu = rest <= _TOWARDS_A_GPU if rest else "invisible" in case.reported.complaints
     if about_gpu and any(row in others for row in rows):
-        return others[:1]
+        return (*others[:1], *(row for row in rows if get(row.signature).code is None))
     printed = {get(row.signature).code for row in rows if row.exact and not get(row.signature).prose} - {None}
     return tuple(
         row
@@ -253,7 +253,8 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     alone = shown is not None and not symptom and not shown.prose and "suggests" not in shown.marks
     proved = decisive is not None and decisive.exact and alone
     packages = lead is not None and cause_of(lead.code).area == "packages"
-    ask = () if proved else deciding_commands(case.reported, case.place, ("import",) if packages else None)
+    about: tuple[Complaint, ...] | None = ("import",) if packages else ("invisible",) if symptom else None
+    ask = () if proved else deciding_commands(case.reported, case.place, about)
     common: dict[str, Any] = {"line": line, "quote": quote, "harmless": harmless, "ask": ask}
     noise = _complained_noise(case)
     if lead is None and noise is not None:

@@ -110,6 +110,18 @@ def pins_of(reported: Reported) -> tuple[str, ...]:
     return tuple(f"{name}=={version}" for name, version in named if is_version(version))
 
 
+_PLAIN = re.compile(r"\binstall (?:-\S+ ){0,2}[\"']?tensorflow(?:==[0-9.]+)?(?![\w\[=-])", re.ASCII)
+
+
+def _is_plain(reported: Reported) -> bool:
+    """Return True if the package without a suffix was installed, and no other, for a GPU that is not found."""
+    plain = "tensorflow" in reported.packages or any(_PLAIN.search(row.text) for row in reported.evidence)
+    other = (
+        any(name.startswith("tensorflow-gpu") for name in reported.packages) or reported.distribution != "tensorflow"
+    )
+    return plain and not other and "invisible" in reported.complaints
+
+
 def is_version(text: str) -> bool:
     """Return True if a package index accepts this version (PEP 440)."""
     try:
@@ -257,7 +269,9 @@ class Case:
         image = reported.image if reported.image and self.catalog.image(reported.image) else None
         return Question(
             tensorflow=self.version,
-            package=reported.distribution if reported.distribution in DISTRIBUTIONS[1:] else None,
+            package=reported.distribution
+            if reported.distribution in DISTRIBUTIONS[1:] or _is_plain(reported)
+            else None,
             python=versions.minor(reported.python) if reported.python else None,
             cuda=_loaded("cuda", reported) if self.gpu else None,
             cudnn=_loaded("cudnn", reported) if self.gpu else None,

@@ -20,7 +20,8 @@ from envbuilder.workspace import shipped
 _SHOWN = 110
 _LONGEST_QUOTE = 240
 _WITH_COMMAND = re.compile(
-    r"`(?:apptainer|conda|docker|export|kubectl|(?:python -m )?pip|podman|set|sudo|uv|winget|wsl) "
+    r"`(?:apptainer|bazel|conda|docker|export|import|kubectl|ln|(?:python -m )?pip|podman|poetry|set|sudo|uv|where) "
+    r"|`(?:winget|wsl) "
 )
 _WORDS = {True: "yes", False: "no", None: "cannot be known here"}
 """Shown for an unknown result."""
