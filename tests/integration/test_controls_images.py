@@ -33,7 +33,6 @@ MECHANISMS = {
     "secret-in-layer",  # contents of layers
     "probe-hangs",  # time limit of a probe
     "probe-segfaults",  # crash of a probe
-    "answers-spoiled",  # protocol between suite and host
     "entrypoint-swallows",  # start as the image's user
     "library-removed",  # loader: missing library
     "two-cuda-stacks",  # loader: which copy is loaded

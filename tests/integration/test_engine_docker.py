@@ -21,9 +21,10 @@ from envbuilder.engine.port import BuildRequest, ContainerResult, ContainerSpec,
 
 pytestmark = pytest.mark.engine
 INTERRUPTED = """
-import sys
+import signal, sys
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import ContainerSpec
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background starts without one
 spec = ContainerSpec(sys.argv[1], ("/bin/sh", "-c", "echo up; sleep 60"), files={"a": b""})
 connect().run(spec, lambda data: print(data, flush=True), print)
 """
@@ -131,6 +132,7 @@ def test_interrupted_run_leaves_nothing(engine: DockerEngine, base: str, sent: s
         engine.sweep()
         assert left_of(engine, process.pid) == (1, 1), "a run that is alive is not swept"
         process.send_signal(sent)
+    assert process.returncode, "it was not interrupted"
     assert left_of(engine, process.pid) == (swept, swept)
     assert engine.sweep() >= swept
     assert left_of(engine, process.pid) == (0, 0)

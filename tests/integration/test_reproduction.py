@@ -60,7 +60,9 @@ def test_reported_message_appears_and_is_absent_in_the_closest_environment(
     assert not prove or (near.proof is not None and near.proof.proven is True), near.proof
 
 
-@pytest.mark.parametrize("name", ["29-tf-2.4.1-rtx-3090", "21-three-minutes", "54-protobuf"])
+@pytest.mark.parametrize(
+    "name", ["29-tf-2.4.1-rtx-3090", "21-three-minutes", pytest.param("54-protobuf", marks=pytest.mark.full)]
+)
 def test_answer_without_base_image_claims_nothing(name: str, engine: Engine) -> None:
     document = answer(name, engine, prove=False)
     assert document.recipe.kind in {"image", "wheels"}

@@ -145,7 +145,7 @@ def test_each(n): assert n == 1
 def test_each_user_test_only_costs_itself(tmp_path: Path) -> None:
     outcomes = outcomes_of(
         tmp_path,
-        6,
+        4,
         test_all__py=TESTS,
         test_import__py="import no_such_module_here\n",
         test_interrupted__py="raise KeyboardInterrupt\n",
@@ -196,7 +196,7 @@ def test_test_that_hangs_or_floods_is_stopped_once_and_named(tmp_path: Path) -> 
     began = time.monotonic()
     found = outcomes_of(
         tmp_path,
-        5,
+        3,
         test_import__py="import time\ntime.sleep(600)\n",
         test_stopped__py=STOPPED,
         script_floods__sh="yes\n",
