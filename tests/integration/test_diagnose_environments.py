@@ -27,23 +27,6 @@ INSTALLATIONS = {
     "older": ("tensorflow==2.15.1",),
     "cpu": ("tensorflow-cpu==2.20.0",),
 }
-WITHOUT_AVX = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <string.h>
-/* A processor without AVX: /proc/cpuinfo does not list it, and TensorFlow's code ends with an illegal instruction. */
-int open64(const char *path, int flags, ...) {
-  int (*real)(const char *, int, ...) = dlsym(RTLD_NEXT, "open64");
-  return real(strcmp(path, "/proc/cpuinfo") ? path : "/dev/null", flags, 0644);
-}
-void *dlopen(const char *path, int flags) {
-  void *(*real)(const char *, int) = dlsym(RTLD_NEXT, "dlopen");
-  if (path && strstr(path, "/tensorflow/python/")) raise(SIGILL);
-  return real(path, flags);
-}
-"""
 
 
 @dataclass
@@ -112,8 +95,8 @@ def older_cublas(world: World, _: Path) -> None:
 
 
 def no_avx(world: World, _: Path) -> None:
-    words = ["cc", "-shared", "-fPIC", "-o", str(world.folder / "no_avx.so"), "-x", "c", "-"]
-    subprocess.run(words, input=WITHOUT_AVX, text=True, check=True)
+    source = Path(__file__).parents[1] / "data" / "without_avx.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(world.folder / "no_avx.so"), str(source), "-ldl"], check=True)
 
 
 def piped(*words: str) -> Callable[[World, Path], None]:

@@ -16,39 +16,7 @@ from registries import free_port
 MISSING = [name for name in ("slurmctld", "slurmd", "munged", "sbatch") if shutil.which(name) is None]
 """The programs that `scripts/setup slurm` would install."""
 
-_CONFIG = """\
-ClusterName=envbuilder
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={port}
-SlurmUser={user}
-SlurmdUser={user}
-AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket,cred_expire=5
-CredType=cred/munge
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool-%n
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd-%n.pid
-SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd-%n.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU
-SchedulerType=sched/backfill
-SchedulerParameters=sched_interval=1,bf_interval=1
-ReturnToService=2
-SlurmdTimeout=300
-SlurmctldTimeout=10
-KillWait=2
-MinJobAge=300
-JobRequeue=1
-MpiDefault=none
-SlurmdParameters=config_overrides
-GresTypes=gpu
-"""
+_CONFIG = (Path(__file__).parents[1] / "data" / "slurm.conf").read_text()
 
 
 @dataclass

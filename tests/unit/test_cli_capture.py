@@ -36,20 +36,7 @@ def test_describes_this_python(document: dict[str, Any]) -> None:
     assert document["packages"]["pytest"] == pytest.__version__
 
 
-FULL: dict[str, Any] = {
-    "schema": "envbuilder/capture/v1", "tensorflow": "2.20.0", "distribution": "tensorflow", "build": "gpu",
-    "install": "pip", "wheel_tag": "cp312-cp312-manylinux_2_17_x86_64", "driver_result": 0, "imports": True,
-    "computes": True, "git_version": "v2.20.0-rc0-4-g72fbba3d20f", "python": "3.12.3", "os": "Ubuntu 24.04.2 LTS",
-    "platform": "linux", "arch": "x86_64", "glibc": "2.39", "container": True, "wsl": False, "avx": True,
-    "driver": "535.104.05", "driver_cuda": "12.2", "gpus": ["NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3"],
-    "compute_capabilities": ["9.0"], "cuda": "12.5", "cudnn": "9.3.0",
-    "built": {"cuda": "12.5.1", "cudnn": "9"}, "devices": ["CPU", "GPU", "GPU"], "loaded": ["libcudart.so.12.5.82"],
-    "environment": {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "LD_LIBRARY_PATH": "~/cuda/lib64:/usr/local/cuda-11.8/lib64"},
-    "packages": {"numpy": "2.1.3", "tensorflow": "2.20.0", "nvidia-cudnn-cu12": "9.3.0.75"},
-    "libraries": ["libcudart.so.11.0 (libc6,x86-64) => /usr/local/cuda-11.8/lib64/libcudart.so.11.0"],
-    "nvidia_smi": ["| NVIDIA-SMI 535.104.05   Driver Version: 535.104.05   CUDA Version: 12.2     |"],
-    "log": ['W0000 00:00:1 1 gpu_device.cc:2431] Cannot dlopen some GPU libraries. "quoted" C:\\\\path'],
-}  # fmt: skip
+FULL: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "capture.json").read_text())
 
 
 @pytest.mark.parametrize("wrapping", ["{}", "Here it is:\n```json\n{}\n```\nthanks\n"], ids=["bare", "fenced"])

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import yaml
 from jinja2 import meta
 from package_folders import store_packages
 
@@ -27,19 +28,8 @@ TEMPLATE = """\
 # for {{ environment.tensorflow }}
 {% endblock %}
 """
-WHOLE = {
-    "packages": ["scikit-learn==1.6.1"],
-    "requirements": "team.txt",
-    "indexes": ["https://pypi.example.org/simple"],
-    "system_packages": ["libgomp1", "git=1:2.39.5-0+deb12u2"],
-    "env": {"GREETING": 'say "hello", $HOME\\n is not read'},
-    "labels": {"com.example.team": "vision; $(id)"},
-    "user": "worker",
-    "workdir": "/srv/app",
-    "entrypoint": ["/usr/bin/env", "--", "a b", '"'],
-    "files": {"conf/app.conf": "/etc/app.conf"},
-    "template": "ours/my.Dockerfile.j2",
-}
+TABLES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+WHOLE: dict[str, object] = TABLES["whole"]
 
 
 def chosen(root: Path, more: Mapping[str, object], row: Mapping[str, object] | None = None) -> Environment:
@@ -98,22 +88,7 @@ def test_everything_is_in_the_context(root: Path) -> None:
     assert lines.index("RUN echo of ours") < lines.index("USER worker") < lines.index("# for 2.20.0")
 
 
-CHANGES: list[dict[str, object]] = [
-    {"packages": ["scikit-learn==1.6.0"]},
-    {"indexes": []},
-    {"system_packages": ["libgomp1"]},
-    {"env": {"GREETING": "other"}},
-    {"labels": {"com.example.team": "other"}},
-    {"user": "1234:1234"},
-    {"workdir": "/srv/other"},
-    {"entrypoint": ["/usr/bin/env"]},
-    {"files": {"conf/app.conf": "/etc/other.conf"}},
-    {"template": None},
-    {"requirements": None},
-]
-
-
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: next(iter(change)))
+@pytest.mark.parametrize("change", TABLES["changes"], ids=lambda change: next(iter(change)))
 def test_changed_field_is_another_environment(change: dict[str, object], root: Path) -> None:
     merged = {key: value for key, value in {**WHOLE, **change}.items() if value is not None}
     assert chosen(root, merged).id != chosen(root, WHOLE).id
@@ -170,22 +145,9 @@ def test_numeric_user_keeps_the_account(root: Path) -> None:
     assert "sh /run/tools/finish envbuilder && find /opt/venv -type d -exec chown envbuilder:0 " in text
 
 
-HOSTILE: dict[str, list[object]] = {
-    "packages": [["numpy; rm -rf /"], ["--index-url=https://x"], ["numpy @ https://x/numpy.whl"], ["numpy\nevil"]],
-    "indexes": [["https://user:secret@x/simple"], ["file:///etc"], ["https://x -i x"], ["https://x?x=$(id)"]],
-    "system_packages": [["a && id"], ["-o=X"], ["git=1.0$(id)"], ["git=1.0\nRUN id"], ["./local.deb"], ["git:arm64"]],
-    "labels": [{"org.opencontainers.image.base.digest": "x"}, {"org.envbuilder.lock": "x"}, {"a": "x\rUSER root"}],
-    "env": [{"NVIDIA_REQUIRE_CUDA": "x"}, {"A B": ""}, {"LD_PRELOAD": "x"}, {"A": "x\nUSER root"}, {"A": "\u2028"}],
-    "user": ["-u", "root", "0", "a\nUSER root"],
-    "entrypoint": [["a\x00b"], ["sh\n"]],
-    "workdir": ["/srv\nUSER root", "../../etc", "/srv/../etc", "/srv app"],
-    "template": ["my.Dockerfile", "../../other.j2", "/etc/passwd"],
-    "files": [{"../secret": "/x"}, {"/etc/shadow": "/x"}, {"a": "etc/x"}, {"a": "/etc/../x"}, {"a/$HOME": "/x"}],
-    "requirements": ["/etc/passwd", "../team.txt"],
-}
-
-
-@pytest.mark.parametrize("more", [{key: value} for key, values in HOSTILE.items() for value in values], ids=repr)
+@pytest.mark.parametrize(
+    "more", [{key: value} for key, values in TABLES["hostile"].items() for value in values], ids=repr
+)
 @pytest.mark.parametrize("place", ["matrix", "row"])
 def test_hostile_value_is_refused_with_its_place(more: dict[str, object], place: str, root: Path) -> None:
     with pytest.raises(InputError) as caught:

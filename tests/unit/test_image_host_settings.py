@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from apt_repository import Archive, Signer, served
 from factories import resolved
+from table_rows import rows
 
 from envbuilder.errors import EnvbuilderError, InfrastructureError, InputError, UsageError
 from envbuilder.image import debian, system_lock
@@ -118,44 +119,7 @@ def test_repository_is_an_address_and_a_key(config: Path, *, armoured: bool) -> 
     assert repository_files("nvidia-bullseye", "/k")["further.list"].endswith(b"x86_64 stable main\n")
 
 
-TABLES = [
-    "mirrors = 5",
-    '[mirrors]\n"docker.io" = "https://mirror.example.org"',
-    '[mirrors]\n"docker.io" = "user:secret@mirror.example.org"',
-    '[mirrors]\n"docker.io" = "mirror.example.org/../x"',
-    '[mirrors]\n"https://docker.io" = "mirror.example.org"',
-    "apt = 5",
-    '[apt]\nmirror = "https://m.example.org"',
-    "[apt.repositories.nvidia-bullseye",
-    "\xff",
-    *(
-        f"[apt]\ndebian = {value}"
-        for value in (
-            "5",
-            '"ftp://m.example.org/debian"',
-            '"https://user:secret@m.example.org/debian"',
-            '"https://m.example.org/debian [trusted=yes]"',
-            '"https://m.example.org/debian\\ndeb http://evil.example.org x main"',
-            '"file:///etc"',
-            '"https://m.example.org/$(reboot)"',
-        )
-    ),
-    *(
-        f"[apt.repositories.nvidia-bullseye]\n{fields}"
-        for fields in (
-            'url = "https://p.example.org/x"',
-            'key = "/key"',
-            'url = "https://p.example.org/x"\nkey = "/key"\ntrusted = true',
-            'url = "https://p.example.org/x"\nkey = "/key"\nsuite = "x [trusted=yes]"',
-            'url = "https://p.example.org/x"\nkey = "/key"\nsuite = "x\\ndeb h://e /"',
-            'url = "https://p.example.org/x"\nkey = "key.gpg"',
-            'url = "https://p.example.org/x\x1b[2J"\nkey = "/key"',
-        )
-    ),
-]
-
-
-@pytest.mark.parametrize("text", TABLES)
+@rows
 def test_table_of_another_form_is_refused(config: Path, text: str) -> None:
     config.write_bytes(text.encode("latin-1"))
     with pytest.raises(EnvbuilderError, match=r"config\.toml") as failed:
