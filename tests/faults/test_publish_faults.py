@@ -28,7 +28,6 @@ from envbuilder.registry import client, referrers
 from envbuilder.registry.reference import Reference
 from envbuilder.verdict import Verdict, span
 
-REPOSITORY = Path(__file__).parents[2]
 STEPS = ("pushing", "validating", "attaching", "attaching", "tagged", "moved", "moved")
 """What a publication says, before what may fail, or after what it did."""
 MOVED = 5

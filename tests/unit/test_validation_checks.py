@@ -1,9 +1,10 @@
-"""The table of checks, the digest of the suite, and its text for old Pythons."""
+"""The table of checks, the texts of their findings, the digest of the suite, and its text for old Pythons."""
 
 import ast
 import json
 import os
 import shutil
+import string
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +16,13 @@ from suite_messages import START
 from suite_messages import lines as message_lines
 
 from envbuilder.finding import Code
-from envbuilder.validation import suite_plan
+from envbuilder.validation import image_context, suite_plan
 from envbuilder.validation.checks import CHECKS, GROUPS, HOST_GROUPS, Check
+from envbuilder.validation.image_context import FindingText, found
 from envbuilder.validation.suite_plan import Facts, code_only, digest_of, for_python36, probe_files
 from envbuilder.validation.suite_session import Progress, Session, Unfinished
 from envbuilder.verdict import LEVELS, HostRef
+from envbuilder.workspace import packaged_yaml
 
 ROOT = Path(__file__).parents[2]
 SUITE = ROOT / "envbuilder" / "probes" / "suite"
@@ -283,3 +286,40 @@ def test_old_python_imports_every_module(version: str, python: str, tmp_path: Pa
     )
     assert done.returncode == 0, f"{version}: {done.stderr}"
     assert done.stdout.split(maxsplit=1) == [str(len(MODULES)), "session re-creation\n"]
+
+
+TEXTS = packaged_yaml("validation/check_findings.yaml", dict[str, FindingText])
+PARTIAL = {"found": set[str](), "about": {"name", "value", "built"}}
+"""Functions that write a finding, and the fields that they give by themselves."""
+
+
+def strings(node: ast.AST) -> set[str]:
+    return {one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+
+
+def calls() -> Iterator[tuple[set[str], set[str]]]:
+    """Yield the strings that may be the row's name, and the fields, of each call that writes a finding."""
+    for module in (ast.parse(path.read_text()) for path in Path(image_context.__file__).parent.glob("*.py")):
+        for node in ast.walk(module):
+            function = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if isinstance(node, ast.Call) and function in PARTIAL and node.args:
+                name = node.args[0]
+                fields = {keyword.arg for keyword in node.keywords if keyword.arg}
+                yield strings(module if isinstance(name, ast.Name) else name), fields | PARTIAL[function]
+
+
+CALLS = list(calls())
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_finding_is_written_by_a_check_that_gives_its_fields(name: str) -> None:
+    row = TEXTS[name]
+    parts = (row.subject, row.message, row.requires, row.found, row.fix)
+    fields = {field.split(".")[0] for part in parts for _, field, _, _ in string.Formatter().parse(part) if field}
+    assert any(fields <= given for names, given in CALLS if name in names), fields
+
+
+def test_text_of_an_image_starts_no_line_of_a_report() -> None:
+    one = found("claim", name="label x", claimed="1\n::error::\x1b[2J", actual="2")
+    assert all(text.isprintable() for text in (one.subject, one.message, one.requires, one.found, one.fix))
+    assert one.message == "label x says 1 : :error::, and it is 2"
