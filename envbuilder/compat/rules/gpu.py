@@ -36,13 +36,18 @@ def cuda_supports_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Findin
         dropped = versions.key(device.capability) < versions.key(toolkit.first_capability)
         if not dropped and gpu_code.has_machine_code(toolkit.capabilities, device.capability):
             continue
-        alike = (row for row in catalog.cuda if versions.same_major(row.version, candidate.cuda))
-        newer = [row.version for row in alike if gpu_code.has_machine_code(row.capabilities, device.capability)]
+        newer = _toolkits_for(device, candidate.cuda, catalog)
         variant = "dropped" if dropped else "newer" if newer else "newer_than_major"
         fields = {**device.facts, "cuda": toolkit.version, "toolkit": min(newer, key=versions.key, default="")}
         ends = {"first": toolkit.first_capability, "last": toolkit.last_capability}
         major = versions.major(toolkit.version)
         yield about(candidate, Code.GPU_UNSUPPORTED_BY_CUDA, variant, (toolkit,), major=major, **ends, **fields)
+
+
+def _toolkits_for(device: Device, cuda: str | None, catalog: Catalog) -> list[str]:
+    """List the toolkits of a CUDA's major whose libraries have machine code for a GPU."""
+    alike = (row for row in catalog.cuda if versions.same_major(row.version, cuda))
+    return [row.version for row in alike if gpu_code.has_machine_code(row.capabilities, device.capability)]
 
 
 def cudnn_supports_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
@@ -55,9 +60,10 @@ def cudnn_supports_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Findi
         newer = last is not None and own > versions.key(last) and not versions.same_major(device.capability, last)
         if not dropped and not newer:
             continue
-        alike = (other for other in catalog.cudnn if versions.same_major(other.version, candidate.cudnn))
+        alike = [other for other in catalog.cudnn if versions.same_major(other.version, candidate.cudnn)]
         usable = [one.version for one in alike if one.first_capability and versions.key(one.first_capability) <= own]
-        variant = "newer" if not dropped else "dropped" if usable else "dropped_by_all"
+        ends = any(one.last_capability and versions.key(one.last_capability) >= own for one in alike)
+        variant = ("dropped" if usable else "dropped_by_all") if dropped else "newer" if ends else "newer_than_major"
         last = max(usable, key=versions.key, default="") if dropped else last
         yield about(candidate, Code.GPU_UNSUPPORTED_BY_CUDNN, variant, (row,), **device.facts, first=first, last=last)
 
@@ -132,6 +138,9 @@ def _compiled(candidate: Candidate, device: Device, kind: Kernels, catalog: Cata
     yield about(candidate, Code.PTX_JIT, "hand_written", (release,), ptx=_compute(ptx), **fields)
     if report is not None and report.works is None:
         yield finding(Code.UNKNOWN, "report", **device.facts, symptom=report.symptom)
+    elif candidate.toolkit is not None and not _toolkits_for(device, candidate.cuda, catalog):
+        major = versions.major(candidate.toolkit.version)
+        yield finding(Code.UNKNOWN, "libraries", (candidate.toolkit,), major=major, **fields)
 
 
 def _held(kind: Kernels) -> str:
