@@ -74,19 +74,29 @@ def libraries_left_out(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def claims(subject: ImageContext) -> CheckOutput:
-    declared = document(subject.files)
+    declared, labels = document(subject.files), subject.image.labels
     rows = list(_rows(subject, declared))
-    findings = [
-        found("claim", name=name, claimed=escaped(str(claimed or "nothing")), actual=escaped(str(actual or "nothing")))
-        for name, claimed, actual in rows
-        if claimed != actual and (claimed or actual)
-    ]
+    wrong = [row for row in rows if row[1] != row[2] and (row[1] or row[2])]
+    findings = list[Finding]()
+    if declared is not None and not any(labels[name] for name in labels if name.startswith("org.envbuilder.")):
+        findings.append(found("no_labels", id=declared.id))  # nor the rest of its configuration
+        wrong = [row for row in wrong if row[2] and not row[0].startswith("label ")]
+    findings += (_claim(*row) for row in wrong)
     if declared is None:
         state = "damaged" if subject.files.file(DOCUMENT) else "missing"
         findings.insert(0, found("no_document", path=DOCUMENT, state=state))
     if subject.facts.flavor == "cpu" and subject.python.framework.is_for_gpus:
         findings.append(found("claims_cpu"))
     return output(findings, f"{len(rows)} claims hold")
+
+
+def _claim(name: str, claimed: object, actual: object) -> Finding:
+    told, right = escaped(str(claimed or "")), escaped(str(actual or ""))
+    if not actual:
+        return found("claim_of_nothing", name=name, claimed=told)
+    if not claimed:
+        return found("claim_missing", name=name, actual=right)
+    return found("claim", name=name, claimed=told, actual=right)
 
 
 def _rows(subject: ImageContext, declared: Environment | None) -> Iterator[tuple[str, object, object]]:

@@ -136,7 +136,7 @@ def test_libraries_in_a_list_of_removed_files_are_reported() -> None:
 def test_variant_is_compared_with_the_hosts_record(
     facts: dict[str, Any], said: dict[str, Any], named: list[str]
 ) -> None:
-    labels = {FORM_LABEL: str(said["form"])} if "form" in said else {}
+    labels = {ENVIRONMENT_LABEL: "x", **({FORM_LABEL: str(said["form"])} if "form" in said else {})}
     there = image_of({"opt/envbuilder/environment.json": msgspec.json.encode({**DOCUMENT, **said})})
     about = {one.subject for one in claims(context_of(there, labels=labels, facts=facts)).findings}
     wanted = {f"label {FORM_LABEL}", "environment.json form"} if named else set()
