@@ -69,8 +69,9 @@ def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: thread
     names = [own.end]
     if own.end and image.entrypoint and not stopped.is_set():
         without = _start(engine, image, spec, program, product)
-        names += () if without.end else ("without", *_causes(own, without.script))
-    severity = Severity.WARNING if {"service", "network"} & {*names} else Severity.ERROR
+        is_root = not user and image.user.partition(":")[0] in ("", "0", "root")
+        names += () if without.end else ("without", *_causes(own, without.script, is_root=is_root))
+    severity = Severity.WARNING if {"service", "network", "capabilities"} & {*names} else Severity.ERROR
     refusal, shown = (own.result.refusal or "").strip()[-500:], " ".join(image.entrypoint)[:200]
     text = "".join(_TEXTS.ends[name]["text"] for name in names if name)
     printed = ([line.strip() for line in own.printed.splitlines() if line.strip()] or ["nothing"])[-1][:200]
@@ -119,10 +120,12 @@ def _end(ended: ContainerResult, output: bytes, product: list[int]) -> tuple[str
     return "" if answer.product == product else "wrong", answer.script
 
 
-def _causes(own: _Start, script: str) -> Iterator[str]:
+def _causes(own: _Start, script: str, *, is_root: bool) -> Iterator[str]:
     """Name the texts that say why an image computes only without its entry point."""
     if own.end == "silent":
         yield "service"
+    elif is_root and re.search("(?i)operation not permitted", own.printed):
+        yield "capabilities"
     elif re.match(r"#!.*\r", script):
         yield "crlf"
     elif own.end == "nothing" and not own.result.exit_code:

@@ -24,7 +24,7 @@ from envbuilder.workspace import packaged_yaml
 Event = Literal[
     "added", "changed", "removed", "compiled", "unread", "brought", "based", "writable", "raised", "closed", "private",
     "differs", "missing", "unhashed", "altered", "damaged", "machine", "renamed", "unlike",
-    "stranded", "misled", "capable",
+    "stranded", "misled", "capable", "relinked",
 ]  # fmt: skip
 Within = Literal[
     "",
@@ -229,7 +229,7 @@ class _Entries:
         if installed is None and not self.is_owned(path):
             yield "added"
         if entry.layer >= self._subject.of_base and self._is_changed(path, entry, installed):
-            yield "changed"
+            yield "relinked" if row.kind == "link" and self._is_program(path) else "changed"
         if path.endswith(".pyc") and self._is_stale_byte_code(path, entry):
             yield "compiled"
         if row.kind == "file" and PATHS["kept"].search(path) and self._files.content(path) is None:
@@ -322,6 +322,13 @@ class _Entries:
             return installed is None and self._files.is_changed(path)
         before = self._files.was(path, installed)
         return before is None or not is_same(before.row, entry.row)
+
+    def _is_program(self, path: str) -> bool:
+        """Return True for a program's name that leads to an unchanged program of a system package."""
+        real = self._files.file(path)
+        names = (path, real.row.path) if real is not None and self._subject.is_of_system(real.row.path) else ("",)
+        is_changed = real is not None and self._is_changed(real.row.path, real, self.installed(real.row.path))
+        return all(PATHS["program"].search(name) for name in names) and not is_changed
 
     def _is_removed(self, path: str) -> bool:
         layer = self._files.gone[path]
