@@ -144,7 +144,7 @@ def _is_fresh(verdict: Verdict, now: datetime) -> bool:
     return False
 
 
-def state(
+def attach_all(
     manifest: Manifest,
     verdict: Verdict,
     tools: PublishTools,
@@ -232,7 +232,7 @@ def attach_verdict(tools: PublishTools, *, fresh: bool = False) -> Verdict:
         journal = Journal(tools.folder / "journal.jsonl")
         waits = bool(journal.entries) and journal.entries[-1].step == "validated"  # a verdict is not attached yet
         verdict = validated(manifest, journal, tools, again=fresh or not waits)
-        stored = state(manifest, verdict, tools)
+        stored = attach_all(manifest, verdict, tools)
         journal.note(JournalEntry(step="stated", digest=manifest.digest))
     tools.say(f"attached to {tools.repository.reference}: {', '.join(stored)}")
     return verdict

@@ -27,7 +27,8 @@ from envbuilder.errors import EnvbuilderError, ExitCode, InfrastructureError, Pu
 from envbuilder.image import lockfile, removed_files
 from envbuilder.image.build import Built, digests_of, stored_build
 from envbuilder.image.context import build_files
-from envbuilder.publish.attestation import PublishSession, PublishTools, ValidationTerms, state, tools_for, validated
+from envbuilder.publish import attestation
+from envbuilder.publish.attestation import PublishSession, PublishTools, ValidationTerms, tools_for
 from envbuilder.publish.journal import Journal, JournalEntry, exclusively
 from envbuilder.publish.results import Compression, PublishDocument, PublishRow, Tag
 from envbuilder.publish.tags import FORGETS, check_immutable, confirm_tags, point, staging_tag
@@ -73,19 +74,16 @@ def publish_all(
     session.engine.sweep()  # containers of killed runs
 
     def publish_one(environment: Environment) -> PublishRow:
-        with shown.task(environment.id) as task:
-            return publish_environment(environment, task)
-
-    def publish_environment(environment: Environment, task: Task) -> PublishRow:
         built = _built(environment, session)
         rebuild = session.workspace.command("build", environment.id)
         publication = Publication(environment.id, built.record.image, _tags(built, options), options.allow, rebuild)
-        judge = partial(_judge, built, choice, options, session, task)
         terms = ValidationTerms(session.host, options.profile, options.gpus, choice.matrix.budgets)
         own = session.workspace.publication(environment.id)
-        tools = tools_for(repository, session, sealer, judge, own, terms)
-        describe = partial(_statements, built, replace(session, say=task.update), sbom=options.sbom)
-        return publish(publication, replace(tools, describe=describe, say=task.update, zstd=pusher))
+        with shown.task(environment.id) as task:
+            judge = partial(_judge, built, choice, options, session, task)
+            tools = tools_for(repository, session, sealer, judge, own, terms)
+            describe = partial(_statements, built, replace(session, say=task.update), sbom=options.sbom)
+            return publish(publication, replace(tools, describe=describe, say=task.update, zstd=pusher))
 
     with shown.live(tuple(environment.id for environment in choice.environments)):
         return PublishDocument(rows=_rows(choice, options, publish_one, shown))
@@ -98,14 +96,13 @@ def _rows(
     for environment in choice.environments:
         try:
             with advising(options.to):
-                rows.append(work(environment))
+                row = work(environment)
         except EnvbuilderError as error:
             text = f"{error.message} (next: {error.hint})" if error.hint else error.message
             code = error.exit_code if isinstance(error, InfrastructureError) else ExitCode.PUBLISH_FAILED
             row = PublishRow(environment=environment.id, repository=options.to.name, error=text, exit_code=code)
-            rows.append(row)
+        rows.append(row)
         if shown is not None:
-            row = rows[-1]
             shown.finished(environment.id, "ERROR" if row.error else row.verdict or "published", error=row.error)
     return tuple(rows)
 
@@ -239,7 +236,7 @@ def _published(publication: Publication, tools: PublishTools, image: Image) -> P
     journal = Journal(tools.folder / f"{_key(publication, image, tools)}.jsonl")
     manifest = _stage(publication, tools, image, journal)
     check_immutable(tools.repository, publication.tags, manifest.digest)
-    verdict = validated(manifest, journal, tools)
+    verdict = attestation.validated(manifest, journal, tools)
     refusal = _unfit(verdict, publication)
     further = tools.describe(to.name, manifest.digest, image)
     row = PublishRow(
@@ -250,7 +247,7 @@ def _published(publication: Publication, tools: PublishTools, image: Image) -> P
         verdict=verdict.verdict,
         level=verdict.level,
         allowed=publication.allow,
-        statements=state(manifest, verdict, tools, publication.allow, further),
+        statements=attestation.attach_all(manifest, verdict, tools, publication.allow, further),
     )
     if refusal:
         code = ExitCode.FAILED if verdict.verdict == "FAILED" else ExitCode.NO_CLAIM

@@ -182,18 +182,20 @@ def read_upgrade(
             option = "a command" if name == "command" else f"--{name.replace('_', '-')}"
             text = f"{option} {'has no effect with' if bisect else 'requires'} --bisect"
             raise UsageError(text, hint="leave it out" if bisect else "envbuilder upgrade --bisect GOOD BAD -- CMD")
-    named, fleet = _named_host(values), values["fleet"]
-    flavor = values.get("flavor") or ("gpu" if named or fleet else "cpu")
-    if flavor == "cpu" and (named or fleet):
+    named, fleet = _named_host(values), read_fleet(values["fleet"]) if values["fleet"] else ()
+    has_gpus = any(host.gpus for host in (*named, *fleet))
+    flavor = values.get("flavor") or ("gpu" if has_gpus else "cpu")
+    if flavor == "cpu" and has_gpus:
         raise UsageError("--gpu and --fleet are about images for GPUs", hint="leave out --flavor cpu")
-    if named and fleet:
+    if named and values["fleet"]:
         raise UsageError("--gpu and --fleet both name hosts", hint="give one of them")
-    given = (name for name in ("old", "new", "tensorflow") if values.get(name) is not None)
-    releases = {name: _version(values[name], catalog) for name in given}
+    names = [name for name in ("old", "new", "tensorflow") if values.get(name) is not None]
+    parts = ("old", "new") if values.get("axis") in ("cuda", "cudnn") else ()
+    releases = {name: _version(values[name], None if name in parts else catalog) for name in names}
     matrix, known = read_known(values["matrix"], root, catalog) if values["matrix"] else (None, catalog)
     files = {
         "matrix": matrix,
-        "fleet": read_fleet(fleet) if fleet else named,
+        "fleet": (*named, *fleet),
         "flavor": flavor,
         "policy": read_policy(values["policy"], root),
         "rounds": values["rounds"] or ROUNDS,
@@ -237,8 +239,9 @@ def compare_versions(options: UpgradeOptions, root: Path, console: Console, cata
         return compare_images(maker, both, _make(maker, both, options), suite, options, began)
 
 
-def _version(text: str, catalog: Catalog) -> str:
-    found = catalog.newest_in(text)
+def _version(text: str, catalog: Catalog | None) -> str:
+    """Return the release that a text means; without a catalogue it is one version."""
+    found = catalog.newest_in(text) if catalog else text
     if found is None or not versions.is_version(found):
         raise UsageError(f"{text!r}: not a version", hint="name releases such as 2.19.1, or latest")
     return found

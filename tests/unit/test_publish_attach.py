@@ -123,7 +123,7 @@ def test_interrupted_attachment_goes_on_without_a_second_run(world: World, monke
     broken = failed_verdict(finished=datetime.now(UTC).isoformat())
     gone = InfrastructureError("the registry does not answer")
     with monkeypatch.context() as patch:
-        patch.setattr(attestation, "state", lambda *_: (_ for _ in ()).throw(gone))
+        patch.setattr(attestation, "attach_all", lambda *_: (_ for _ in ()).throw(gone))
         with pytest.raises(InfrastructureError):
             world.hopper.attach(broken)
     assert world.hopper.attach().verdict == "FAILED", "what was reached counts: no run until it passes"

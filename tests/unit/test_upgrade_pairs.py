@@ -241,7 +241,8 @@ T4 = {"gpu": ("T4",), "driver": "470"}
         ({"driver": "535"}, "name a host together"),
         ({**T4, "driver": "new"}, "not a GPU with a driver"),
         ({**T4, "flavor": "cpu"}, "images for GPUs"),
-        ({**T4, "fleet": Path("hosts.yaml")}, "both name hosts"),
+        ({**T4, "fleet": ROOT / "examples/fleets/example.yaml"}, "both name hosts"),
+        ({"bisect": True, "axis": "cuda", "tensorflow": "2.20.0"}, "'latest': not a version"),
         ({"axis": "cuda"}, "--axis requires --bisect"),
         ({"command": ("true",)}, "a command requires --bisect"),
         ({"bisect": True, "dry_run": True}, "--dry-run has no effect with --bisect"),
@@ -252,7 +253,7 @@ T4 = {"gpu": ("T4",), "driver": "470"}
 def test_option_that_has_no_effect_is_a_usage_error(more: dict[str, Any], message: str) -> None:
     bisect = more.pop("bisect", False)
     with pytest.raises(UsageError, match=message):
-        read_upgrade(given("2.15.1", "2.20.0", **more), ROOT, CATALOG, bisect=bisect)
+        read_upgrade(given("2.15.1", "latest", **more), ROOT, CATALOG, bisect=bisect)
 
 
 def test_versions_may_be_ranges() -> None:
