@@ -166,14 +166,22 @@ class SigstoreSealer:
     media_type = BUNDLE
     openers: Openers = ()
 
-    def seal(self, payload: bytes) -> bytes:
-        """Sign a statement and have it logged. Raises PublishError without an identity."""
+    def token(self) -> str:
+        """Return the identity of this job. Raises PublishError if it has none."""
         sigstore = _sigstore()
         try:
             token = sigstore.oidc.detect_credential()
-            if not token:
-                hint = "in CI allow OpenID Connect tokens (GitHub: `permissions: id-token: write`), or use --key"
-                raise PublishError("this job has no identity to sign with", hint=hint)
+        except (sigstore.errors.Error, OSError) as error:
+            raise InfrastructureError(f"this job's identity cannot be read: {error}", hint="use --key") from error
+        if not token:
+            hint = "in CI allow OpenID Connect tokens (GitHub: `permissions: id-token: write`), or use --key"
+            raise PublishError("this job has no identity to sign with", hint=hint)
+        return str(token)
+
+    def seal(self, payload: bytes) -> bytes:
+        """Sign a statement and have it logged."""
+        sigstore, token = _sigstore(), self.token()
+        try:
             context = sigstore.sign.SigningContext.from_trust_config(sigstore.models.ClientTrustConfig.production())
             with context.signer(sigstore.oidc.IdentityToken(token)) as signer:
                 bundle = signer.sign_dsse(sigstore.dsse.Statement(payload))

@@ -56,7 +56,6 @@ class PrivateKey:
         return self.public.keyid
 
     def sign(self, message: bytes) -> bytes:
-        """Sign a message; the same message gives the same signature."""
         return bytes(self._key.sign(message))
 
 

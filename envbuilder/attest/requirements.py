@@ -141,12 +141,12 @@ def read_gpu(text: str, model_of: ModelOf) -> GpuRequirement:
 
 
 def parse_host_classes(text: str, model_of: ModelOf) -> tuple[HostClass, ...]:
-    """Read ``H100/535, A100/550``, each class once. Raises UsageError for another form and for an unknown GPU."""
+    """Read ``H100/570, A100/550``, each class once. Raises UsageError for another form and for an unknown GPU."""
     found: dict[HostClass, None] = {}
     for part in text.split(","):
         gpu, slash, driver = (one.strip() for one in part.rpartition("/"))
         if not slash:
-            hint = "a GPU and a driver's branch or release: H100/535"
+            hint = "a GPU and a driver's branch or release: H100/570"
             raise UsageError(f"{part.strip()!r} is not a host class", hint=hint)
         found[HostClass(read_gpu(gpu, model_of), read_driver(driver))] = None
     return tuple(found)
@@ -199,7 +199,7 @@ def comparisons(verdict: Verdict, wanted: Requirement, now: datetime) -> Iterato
     if verdict.verdict == "INCONCLUSIVE":
         yield "inconclusive", Reason.INCONCLUSIVE, f"the verdict is INCONCLUSIVE{because}"
     if why := inconsistent(verdict):
-        yield "inconsistent", Reason.INCONSISTENT, f"the verdict is PASSED although {why}"
+        yield "inconsistent", Reason.INCONSISTENT, f"the verdict contradicts itself: {why}"
     age = (now - moment(verdict.finished)).total_seconds()
     if age < -CLOCK_SKEW.total_seconds():
         yield "age", Reason.EXPIRED, f"validated {in_words(-age, 1)} in the future: a clock is wrong"

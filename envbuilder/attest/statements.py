@@ -59,7 +59,6 @@ def about(name: str, digest: str, predicate_type: str, predicate: Any) -> Statem
 
 
 def encode(statement: Statement) -> bytes:
-    """Write the bytes that are signed; the same statement gives the same bytes."""
     return msgspec.json.encode(statement)
 
 
@@ -170,11 +169,12 @@ def result_statement(name: str, verdict: Verdict, *, allowed: tuple[Allowance, .
 
 @dataclass(frozen=True)
 class Unread:
-    """Why a document gives no verdict, and whether that refuses the image."""
+    """Why a document gives no verdict, whether that refuses the image, and what to do ('': what its reason says)."""
 
     reason: Reason
     message: str
     blocks: bool = True
+    next: str = ""
 
 
 class _PredicateHeader(msgspec.Struct, frozen=True):

@@ -98,7 +98,7 @@ def decide(evidence: Evidence, wanted: Requirement, now: datetime) -> Decision:
     for item in evidence:
         if isinstance(unread := item.meaning, Unread):
             blocks = unread.blocks and len(_answered_by(item, evidence, now)) < wanted.threshold
-            refusal = Refusal(reason=unread.reason, statement=item.stored, message=unread.message)
+            refusal = Refusal(reason=unread.reason, statement=item.stored, message=unread.message, next=unread.next)
             (blocking if blocks else passed_over).append(refusal)
     found = tuple(refusal for *_, unmet in judged for refusal in unmet)
     failures = tuple(_in_force(evidence, found, wanted, now))

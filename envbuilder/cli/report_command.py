@@ -21,7 +21,7 @@ from envbuilder.cli.options import FilePath, matrices_argument, moment
 @click.option("--from", "repository", metavar="HOST/REPOSITORY", help="Add the verdicts of this repository.")
 @click.option("--key", "keys", multiple=True, type=FilePath(path_type=Path), help="For --from: a trusted public key.")
 @click.option(
-    "--on", metavar="CLASSES", help="With --from: show each image on these host classes: 'H100/535, A100/550'."
+    "--on", metavar="CLASSES", help="With --from: show each image on these host classes: 'H100/570, A100/550'."
 )
 @click.option(
     "--max-age", default="90d", show_default=True, metavar="AGE", help="With --on: maximum age of a PASSED: 90d, 12h."

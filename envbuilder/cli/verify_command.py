@@ -23,10 +23,16 @@ from envbuilder.cli.options import FilePath, format_option, read_options
 )
 @click.option("--environment", metavar="ID", help="Require this environment; default: the tag if it is an id.")
 @click.option("--tensorflow", metavar="VERSION", help="Require this TensorFlow: 2.20.0, or 2.20.")
-@click.option("--driver", metavar="VERSION", help="Require a PASSED on this driver: 535, or 535.104.05.")
+@click.option("--driver", metavar="VERSION", help="Require a PASSED on this driver: 570, or 570.124.06.")
 @click.option("--gpu", metavar="NAME", help="Require a PASSED on this GPU: H100, or 'H100 PCIe'.")
-@click.option("--on", metavar="CLASSES", help="Require a PASSED on each of these host classes: 'H100/535, A100/550'.")
-@click.option("--threshold", type=int, default=1, show_default=True, help="Require this many trusted signatures.")
+@click.option("--on", metavar="CLASSES", help="Require a PASSED on each of these host classes: 'H100/570, A100/550'.")
+@click.option(
+    "--threshold",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Require this many trusted signatures.",
+)
 @click.option(
     "--max-age", default="90d", show_default=True, metavar="AGE", help="Maximum age of the verdict: 90d, 12h."
 )

@@ -57,7 +57,14 @@ def _digests(repository: Repository, tags: Iterable[str]) -> tuple[str, ...]:
 
 def read_statements(repository: Repository, manifest: Manifest, openers: Openers) -> Evidence:
     """Open every attached document that could be a statement, and each one that a trusted statement names."""
-    listed = listing(repository, manifest.digest)
+    unclear = ambiguity(manifest)
+    problems = (_unread("", unclear[0], f"{manifest.digest}: {unclear[1]}", blocks=True),) if unclear else ()
+    try:
+        listed = listing(repository, manifest.digest)
+    except RegistryRefusedError:
+        if problems:  # as for a login page instead of an image
+            return problems
+        raise
     items = sorted(listed.items.items(), key=lambda one: (one[1].startswith(BUNDLES), one[0]))
     waiting = [stored for stored, kind in items if not kind or kind.startswith(STATEMENTS)]
     opened: dict[str, tuple[str, AttachedStatement]] = {}
@@ -75,8 +82,6 @@ def read_statements(repository: Repository, manifest: Manifest, openers: Openers
         if isinstance(unread, Unread) and unread.reason in lost and (name in seen or unread.reason is Reason.NOT_THERE):
             text = f"a trusted statement names {name}, which is unreadable, deleted or hidden: {unread.message}"
             opened[name] = name, _unread(name, lost[unread.reason], text, blocks=True)
-    unclear = ambiguity(manifest)
-    problems = (_unread("", unclear[0], f"{manifest.digest}: {unclear[1]}", blocks=True),) if unclear else ()
     each: dict[str, AttachedStatement] = {}
     for content, one in opened.values():
         first = each.get(content, one)
@@ -92,15 +97,13 @@ def _open(
     try:
         kind, content = document(repository, stored, STATEMENTS)
         opened = [opener.open(content, kind) for opener in openers]
-    except MalformedError as error:
-        return stored, _unread(stored, Reason.UNREADABLE, error.message)
-    except RegistryRefusedError as error:
-        foreign = error.fault in (Reason.UNREADABLE, Reason.TOO_LARGE)  # envbuilder publishes no such document
-        reason = Reason.UNREADABLE if foreign else error.fault
-        blocks = not (foreign or (error.fault is Reason.NOT_THERE and stored in listed.claimed))
-        return stored, _unread(stored, reason, error.message, blocks=blocks)
+    except RegistryRefusedError as error:  # envbuilder publishes no document that is malformed or too large
+        is_foreign = isinstance(error, MalformedError) or error.fault in (Reason.UNREADABLE, Reason.TOO_LARGE)
+        reason = Reason.UNREADABLE if is_foreign else error.fault
+        blocks = not (is_foreign or (error.fault is Reason.NOT_THERE and stored in listed.claimed))
+        return stored, _unread(stored, reason, error.message, blocks=blocks, step=error.hint)
     except PublishError as error:
-        return stored, _unread(stored, Reason.UNREADABLE, error.message)
+        return stored, _unread(stored, Reason.UNREADABLE, error.message, step=error.hint)
     for one in opened:
         if isinstance(one, Opened):
             meaning = understood(manifest.digest, one.payload_type, one.payload)
@@ -108,5 +111,5 @@ def _open(
     return stored, AttachedStatement(stored, (), next(one for one in opened if isinstance(one, Unread)))
 
 
-def _unread(stored: str, reason: Reason, message: str, *, blocks: bool = False) -> AttachedStatement:
-    return AttachedStatement(stored, (), Unread(reason, message, blocks=blocks))
+def _unread(stored: str, reason: Reason, message: str, *, blocks: bool = False, step: str = "") -> AttachedStatement:
+    return AttachedStatement(stored, (), Unread(reason, message, blocks, step))

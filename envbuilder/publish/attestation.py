@@ -30,7 +30,7 @@ from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import PublishError, UsageError
 from envbuilder.publish.attached_statements import read_statements
 from envbuilder.publish.journal import Journal, JournalEntry, exclusively
-from envbuilder.publish.results import Compression, NoticeKind, PublishDocument, PublishRow
+from envbuilder.publish.results import Compression, PublishDocument, PublishRow
 from envbuilder.publish.verification import advising
 from envbuilder.publish.zstd_push import ZstdPusher
 from envbuilder.registry.client import Repository
@@ -317,7 +317,12 @@ def publish_notice(
         statement = about(reference.name, manifest.digest, NOTICE, notice)
         attached = attach_signed(repository, sealer, manifest, statement)
         confirm(repository, manifest.digest, attached)
-    done: NoticeKind = "answered" if answers else "withdrawn"
-    stored = tuple(one.digest for one in attached)
-    row = PublishRow(environment="", repository=reference.name, digest=manifest.digest, statements=stored, notice=done)
-    return PublishDocument(rows=(msgspec.structs.replace(row, reason=reason),))
+    row = PublishRow(
+        environment="",
+        repository=reference.name,
+        digest=manifest.digest,
+        statements=tuple(one.digest for one in attached),
+        notice="answered" if answers else "withdrawn",
+        reason=reason,
+    )
+    return PublishDocument(rows=(row,))

@@ -34,7 +34,6 @@ class Journal:
         self.entries = _read(path)
 
     def last(self, step: JournalStep) -> JournalEntry | None:
-        """Return the newest entry of a step; None if it was never finished."""
         return next((entry for entry in reversed(self.entries) if entry.step == step), None)
 
     def note(self, entry: JournalEntry) -> None:

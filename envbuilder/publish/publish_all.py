@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import assert_never
 
 import msgspec
 
@@ -116,6 +115,7 @@ def sealer_of(
     if bool(keys) == keyless:
         raise UsageError("no signer: give --key or --keyless", hint="make a key: envbuilder keys new ~/.envbuilder")
     if keyless:
+        SigstoreSealer().token()  # before anything is pushed
         return SigstoreSealer()
     password = environment.get("TF_ENVBUILDER_KEY_PASSWORD") or None
     first, *others = (load_private(path, password=password) for path in keys)
@@ -294,21 +294,14 @@ _ONE = "push from one host at a time, to a registry that does not convert images
 
 def _unfit(verdict: Verdict, publication: Publication) -> str:
     """Return why a verdict forbids publishing; '' if it does not."""
-    because = "; ".join(verdict.reasons) or "see its checks"
     if verdict.unreal:
         raise PublishError("a simulated verdict is never published", hint="validate on a host with a real driver")
-    match verdict.verdict:
-        case "PASSED":
-            return ""
-        case "FAILED":
-            step = f"envbuilder validate {publication.environment} shows every check"
-            return f"not published: FAILED: {because} (next: {step})"
-        case "INCONCLUSIVE":
-            step = "publish on a host with its GPU, or with --allow inconclusive"
-            refusal = f"not published: INCONCLUSIVE: {because} (next: {step})"
-            return "" if "inconclusive" in publication.allow else refusal
-        case _ as never:
-            assert_never(never)
+    if verdict.verdict == "PASSED" or (verdict.verdict == "INCONCLUSIVE" and "inconclusive" in publication.allow):
+        return ""
+    step = "publish on a host with its GPU, or with --allow inconclusive"
+    if verdict.verdict == "FAILED":
+        step = f"envbuilder validate {publication.environment} shows every check"
+    return f"not published: {verdict.verdict}: {'; '.join(verdict.reasons) or 'see its checks'} (next: {step})"
 
 
 def _promote(publication: Publication, tools: PublishTools, manifest: Manifest) -> None:

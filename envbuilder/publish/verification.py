@@ -136,6 +136,7 @@ def with_next(refusals: Refusals, image: Reference, demanded: Demanded, host: st
     gpu = demanded.gpu or ("a GPU" if demanded.level in ("gpu", "multi-gpu") else "")
     wanted = " and ".join(filter(None, (gpu, demanded.driver and f"driver {demanded.driver}")))
     fields = {"image": str(image), "name": image.name, "host_name": image.host, "level": demanded.level}
+    fields["address"] = f"{'http' if image.loopback else 'https'}://{image.host}/v2/"
     fields["host"] = host or wanted or "any GPU or none"
 
     def text(one: Refusal) -> str:

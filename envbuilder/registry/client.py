@@ -168,8 +168,8 @@ class Repository:
             raise RegistryRefusedError(Reason.TOO_LARGE, f"a document of {len(body)} bytes: readers refuse it")
         base = self._base = self._base or self._find_base()
         address = _resolved(f"{base}/v2/{self.reference.repository}/", path)
-        if not address:
-            raise self._broken(Reason.BAD_ANSWER, f"names {path[:200]!r}")
+        if not self._is_safe(address):
+            raise self._broken(Reason.BAD_ANSWER, f"names {path[:200]!r}, which is not an address with TLS")
         for last in (False, True):
             known = self._authorization.get(scope, "") if _site(address) == _site(base) else ""
             sent = {**(headers or {}), **({"Authorization": known} if known else {})}
@@ -203,7 +203,8 @@ class Repository:
             if answer.status not in _REDIRECTS or location is None:
                 return answer
             following, text = _resolved(answer.address, location), f"redirects to {location[:200]!r}"
-            if not following or (answer.address.startswith("https:") and not following.startswith("https:")):
+            is_open = answer.address.startswith("https:") and not following.startswith("https:")
+            if is_open or not self._is_safe(following):
                 raise self._broken(Reason.BAD_REDIRECT, f"{text}, which is not an address with TLS")
             if _site(following) != _site(answer.address):
                 if request.method == "POST" and request.data:
@@ -251,19 +252,25 @@ class Repository:
         except ValueError as error:  # an address that the registry named, or a header made of its answer
             raise self._broken(Reason.BAD_ANSWER, f"breaks the protocol: {error}") from error
         except (HTTPError, OSError) as error:
-            raise self._failed(error) from error
+            raise self._failed(error, address) from error
         return Response(answer.status_code, answer.headers, content, address)
 
     def _read(self, answer: requests.Response, limit: int) -> bytes:
+        """Read the content within limits; that of a failure only says why, so that its status decides."""
         encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
+        content, announced, problem = bytearray(), answer.raw.length_remaining or 0, None
         if encoding not in ("", "identity"):
-            raise self._broken(Reason.BAD_ANSWER, f"answers in {encoding[:40]!r}, which was not requested")
-        content, announced = bytearray(), answer.raw.length_remaining or 0
-        while max(announced, len(content)) <= limit and (piece := answer.raw.read(limit + 1 - len(content))):
+            problem = self._broken(Reason.BAD_ANSWER, f"answers in {encoding[:40]!r}, which was not requested")
+        while not problem and max(announced, len(content)) <= limit:
+            if not (piece := answer.raw.read(limit + 1 - len(content))):
+                return bytes(content)
             content += piece
-        if max(announced, len(content)) > limit:
-            raise self._broken(Reason.TOO_LARGE, f"sends more than {limit} bytes where no more were expected")
-        return bytes(content)
+        if answer.status_code < _FIRST_ERROR:
+            raise problem or self._broken(
+                Reason.TOO_LARGE, f"sends more than {limit} bytes where no more were expected"
+            )
+        answer.close()  # the unread rest would be taken for the next answer
+        return bytes(content[:limit])
 
     def _authorized(self, challenge: str, scope: str) -> str:
         """Log in as a challenge asks for and return the header of further requests; '' if that is impossible."""
@@ -276,8 +283,7 @@ class Repository:
 
     def _token(self, challenge: Mapping[str, str], login: Login | None, scope: str) -> str:
         realm = challenge.get("realm") or ""
-        local = self.reference.loopback and realm.startswith("http://") and is_loopback(realm)
-        if not realm.startswith("https://") and not local:
+        if not self._is_safe(realm):
             raise self._broken(Reason.BAD_ANSWER, f"wants the login sent to {realm[:200]!r}, which is not TLS")
         wanted = challenge.get("scope") or f"repository:{self.reference.repository}:{scope}"
         query = {"service": challenge.get("service") or "", "scope": wanted}
@@ -295,30 +301,43 @@ class Repository:
             raise RegistryFailedError(Reason.BAD_ANSWER, f"{realm} gave no token: {error.message}") from error
         return token.token or token.access_token
 
+    def _is_safe(self, address: str) -> bool:
+        """Return True for an address with TLS, or on this machine if the registry is here too."""
+        local = self.reference.loopback and address.startswith("http://") and is_loopback(address)
+        return address.startswith("https://") or local
+
     def _broken(self, reason: Reason, text: str) -> RegistryRefusedError:
         return RegistryRefusedError(reason, f"{self.reference.host} {text}")
 
-    def _failed(self, error: Exception) -> RegistryFailedError:
+    def _at(self, address: str) -> tuple[str, str]:
+        """Return the host of an address, without a login, and the next step if the registry only led to it."""
+        host = urlsplit(address).netloc.rpartition("@")[2]
+        step = f"{self.reference.host} leads to {host}: curl -I {urlsplit(address).scheme}://{host}"
+        return host, "" if host == self.reference.host else step
+
+    def _failed(self, error: Exception, address: str) -> RegistryFailedError:
         cause = error.args[0] if error.args else error
         last, fault = getattr(cause, "reason", cause), Reason.UNREACHABLE
         if isinstance(error, requests.exceptions.SSLError):
             fault = Reason.BAD_CERTIFICATE if "CERTIFICATE_VERIFY_FAILED" in str(last) else Reason.TLS_FAILED
         elif isinstance(error, (requests.exceptions.Timeout, ReadTimeoutError)):
             fault = Reason.TOO_SLOW
-        return RegistryFailedError(fault, f"{self.reference.host} gave no complete answer: {last}")
+        host, step = self._at(address)
+        return RegistryFailedError(fault, f"{host} gave no complete answer: {last}", hint=step)
 
     def _refused(self, method: str, path: str, answer: Response) -> Exception:
         body, pause = answer.content[:300].decode("utf-8", "replace").strip(), _asked_pause(answer)
-        text = f"{self.reference.name} answered {answer.status} to {method} {path}: {body}"
+        host, step = self._at(answer.address)
+        text = f"{host if step else self.reference.name} answered {answer.status} to {method} {path}: {body}"
         if answer.status >= _SERVER_ERROR or answer.status == _THROTTLED:
             is_limit = answer.status == _THROTTLED or pause not in _SHORT_PAUSES
             text += f" (Retry-After: {pause[:40]})" * bool(pause)
-            return RegistryFailedError(Reason.THROTTLED if is_limit else Reason.SERVER_ERROR, text)
+            return RegistryFailedError(Reason.THROTTLED if is_limit else Reason.SERVER_ERROR, text, hint=step)
         if answer.status in (_UNAUTHORIZED, _FORBIDDEN):
             excuse = f"; no login was sent: {self._excuse}" if self._excuse else ""
-            return RegistryRefusedError(Reason.ACCESS_DENIED, text + excuse)
+            return RegistryRefusedError(Reason.ACCESS_DENIED, text + excuse, hint=step)
         is_gone = answer.status == _MISSING and method == "GET"
-        return RegistryRefusedError(Reason.NOT_THERE if is_gone else Reason.REJECTED, text)
+        return RegistryRefusedError(Reason.NOT_THERE if is_gone else Reason.REJECTED, text, hint=step)
 
 
 def _asked_pause(answer: Response) -> str:

@@ -15,11 +15,11 @@ MAX_VALUES = 1_000_000
 
 
 class _RegistryError(EnvbuilderError):
-    """The next step for a fault is in publish/reasons.yaml."""
+    """The next step for a fault is in publish/reasons.yaml, unless there is a better one."""
 
-    def __init__(self, fault: Reason, message: str) -> None:
+    def __init__(self, fault: Reason, message: str, *, hint: str = "") -> None:
         self.fault = fault
-        super().__init__(message)
+        super().__init__(message, hint=hint)
 
 
 class RegistryFailedError(_RegistryError, InfrastructureError):

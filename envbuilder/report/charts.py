@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from envbuilder.engine.port import Layer
 from envbuilder.verdict import Phase, Verdict
+from envbuilder.workspace import packaged_yaml
 
 COLOURS = 10
 _SMALLEST_SHARE = 0.0007  # a smaller layer cannot be seen; the list of layers has it
@@ -75,8 +76,8 @@ def timeline(phases: tuple[Phase, ...]) -> BarChart | None:
 
     A phase named ``parent: part`` is nested in ``parent``.
     """
-    medians = {name: _medians(phases, name) for name in ("cold", "warm")}
-    spans = {name: list(_spans(phases, values)) for name, values in medians.items() if values}
+    found = {name: _medians(phases, name) for name in ("cold", "warm")}
+    spans = {name: list(_spans(phases, values)) for name, values in found.items() if values}
     if not spans:
         return None
     longest = max(bar.begin + bar.width for bars in spans.values() for bar in bars)
@@ -119,7 +120,7 @@ def _spans(phases: tuple[Phase, ...], values: dict[str, float]) -> Iterator[Bar]
 
 def phase_rows(phases: tuple[Phase, ...]) -> tuple[PhaseRow, ...]:
     """Return the figures of the same chart."""
-    names = {phase.phase for phase in phases}
+    names, middle = {phase.phase for phase in phases}, medians(phases)
     return tuple(
         PhaseRow(
             phase.phase,
@@ -127,7 +128,7 @@ def phase_rows(phases: tuple[Phase, ...]) -> tuple[PhaseRow, ...]:
             _range(phase.cold_s),
             _range(phase.warm_s),
             _parent(phase.phase, names) is not None,
-            seconds(statistics.median(phase.cold_s or phase.warm_s)) if phase.cold_s or phase.warm_s else "",
+            seconds(middle[phase.phase]) if phase.phase in middle else "",
         )
         for index, phase in enumerate(phases)
     )
@@ -141,6 +142,11 @@ def _parent(name: str, names: set[str]) -> str | None:
 def _medians(phases: tuple[Phase, ...], caches: str) -> dict[str, float]:
     samples = {phase.phase: phase.cold_s if caches == "cold" else phase.warm_s for phase in phases}
     return {name: statistics.median(values) for name, values in samples.items() if values}
+
+
+def medians(phases: tuple[Phase, ...]) -> dict[str, float]:
+    """Return the median of each phase with cold caches, else with warm ones, in seconds."""
+    return _medians(phases, "warm") | _medians(phases, "cold")
 
 
 def _range(samples: tuple[float, ...]) -> str:
@@ -160,26 +166,12 @@ def _ticks(longest: float) -> tuple[tuple[float, str], ...]:
     return tuple((n * step / longest, seconds(n * step) if n else "0") for n in range(int(longest / step) + 1))
 
 
-_LAYER_NAMES = (
-    ("/install nvidia-nccl-", "NCCL"),
-    ("/install nvidia-", "CUDA libraries"),
-    ("/install tensorflow", "TensorFlow"),
-    ("/install dependencies-", "what TensorFlow requires"),
-    ("/install added-", "what the matrix adds"),
-    ("/install tools-", "development tools"),
-    ("/install-apt", "packages of the system"),
-    ("/install-cudnn", "cuDNN"),
-    ("/finish", "user and documents"),
-    ("/prepare-base", "Python's environment"),
-    ("WORKDIR", "working folder"),
-)
-
-
 def layer_name(layer: Layer, index: int) -> str:
     """Name a layer in few words, by its instruction."""
     if index == 0:
         return "base system"
-    known = next((name for mark, name in _LAYER_NAMES if mark in layer.created_by), None)
+    names = packaged_yaml("report/layers.yaml", dict[str, str])
+    known = next((name for mark, name in names.items() if mark in layer.created_by), None)
     return known or " ".join(layer.created_by.split())[:60] or "unnamed"
 
 
@@ -208,9 +200,4 @@ def trend(name: str, values: Sequence[float | None], written: Callable[[float], 
 
 
 def import_seconds(verdict: Verdict) -> float | None:
-    """Return the median import time with cold caches, else with warm ones; None if neither was measured."""
-    for phase in verdict.timeline:
-        if phase.phase == "import":
-            samples = phase.cold_s or phase.warm_s
-            return statistics.median(samples) if samples else None
-    return None
+    return medians(verdict.timeline).get("import")

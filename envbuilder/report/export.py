@@ -11,9 +11,9 @@ from envbuilder.compat.selectors import select
 from envbuilder.errors import InputError, NothingSelectedError, Problem
 from envbuilder.finding import Finding, worst_first
 from envbuilder.report.metrics import prometheus
-from envbuilder.report.report_data import current_verdicts, name_of
-from envbuilder.support import terminal_text
-from envbuilder.validation.verdict_store import History, users_verdict
+from envbuilder.report.report_data import STRANGE, name_of, readable
+from envbuilder.support import decoding, terminal_text
+from envbuilder.validation.verdict_store import History, read_verdict, users_verdict
 from envbuilder.verdict import CheckResult, Verdict
 from envbuilder.workspace import Workspace
 
@@ -28,21 +28,35 @@ def export_verdicts(
 ) -> str:
     """Write verdicts of files, else of a history (``store``, ``since``), else the newest in ``out/``.
 
-    Raises InputError for a file that is not a verdict, NothingSelectedError if there is no verdict.
+    A record that cannot be read is INCONCLUSIVE. Raises InputError for a file that is not a verdict,
+    NothingSelectedError if there is no verdict.
     """
+    unread: tuple[Verdict, ...] = ()
     if files:
         verdicts = _from_files(files)
     elif store is None and since is None:
-        verdicts = current_verdicts(workspace)
+        damaged: dict[Path, str] = {}
+        verdicts = tuple(readable(workspace.verdicts(), read_verdict, damaged).values())
+        unread = tuple(_unread(path.parent.name, why) for path, why in damaged.items())
     else:
-        verdicts = History(store or workspace.history).read(since)[0]
+        verdicts, strange = History(store or workspace.history).read(since)
+        unread = tuple(_unread(f"record {key[:12]}", STRANGE) for key in strange)
     if selectors:
         environments = tuple(one.environment for one in verdicts if one.environment is not None)
         chosen = {one.id for one in select(environments, tuple(selectors))}
         verdicts = tuple(one for one in verdicts if name_of(one) in chosen)
-    if not verdicts:
+    if not verdicts + unread:
         raise NothingSelectedError("there is no verdict to export", hint="envbuilder run, or name a verdict.json")
-    return FORMATS[form](verdicts)
+    return FORMATS[form](verdicts + unread)
+
+
+def _unread(name: str, why: str) -> Verdict:
+    """Return a verdict in place of a record that cannot be read: nothing is known about its image."""
+    known: dict[str, object] = dict.fromkeys(("started", "finished"), "1970-01-01T00:00:00+00:00")
+    known |= {"image": {"id": "", "reference": name}, "reasons": [f"the record cannot be read: {why}"], "host": {}}
+    known |= {"checks": [{"name": "record", "tier": "static", "outcome": "error", "observed": why}], "requires": []}
+    known |= {"environment": None, "engine": {"name": "", "version": ""}, "lock": "", "suite": ""}
+    return decoding.converted({**known, "verdict": "INCONCLUSIVE", "level": "none"}, Verdict)
 
 
 def _from_files(files: Sequence[Path]) -> tuple[Verdict, ...]:

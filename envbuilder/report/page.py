@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import statistics
 from datetime import datetime
 from pathlib import Path
 
@@ -75,7 +74,6 @@ def _data(page: PageContent, material: Material) -> Markup:
 def _compared(run: Run) -> dict[str, object]:
     """Return what the comparison of two verdicts shows of one; figures are numbers, everything else is a text."""
     verdict = run.verdict
-    samples = {phase.phase: phase.cold_s or phase.warm_s for phase in verdict.timeline}
     return {
         "name": run.name,
         "title": run.title,
@@ -91,7 +89,7 @@ def _compared(run: Run) -> dict[str, object]:
         "size": verdict.image.size,
         "lock": verdict.lock,
         "checks": {check.name: check.outcome for check in verdict.checks},
-        "seconds": {name: statistics.median(values) for name, values in samples.items() if values},
+        "seconds": charts.medians(verdict.timeline),
     }
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import choose
 from envbuilder.engine.port import Layer
 from envbuilder.environment import Environment, Rejection
+from envbuilder.errors import InfrastructureError
 from envbuilder.image import lockfile
 from envbuilder.image.build import ImageRecord
 from envbuilder.matrix import Excluded
@@ -19,6 +22,9 @@ from envbuilder.upgrade.document import UpgradeDocument
 from envbuilder.validation.verdict_store import History, read_verdict
 from envbuilder.verdict import ImageState, Verdict
 from envbuilder.workspace import Workspace, digest, read_document, read_stored
+
+_Record = TypeVar("_Record")
+STRANGE = "altered, or of another version"
 
 
 @dataclass(frozen=True)
@@ -54,14 +60,15 @@ def collect(
     Verdicts in ``out/``, and fetched ones, that the history does not hold yet are added to it first: nothing that was
     shown is lost.
     """
-    history = History(store or workspace.history)
-    read = [(str(path), read_verdict(path)) for path in workspace.verdicts()]
-    unreadable = [(where, "not a verdict of this version of envbuilder") for where, one in read if one is None]
-    found = [(where, one) for where, one in read if one is not None] + [(name_of(one), one) for one in fetched]
-    unreadable += _add(history, found)
+    history, damaged = History(store or workspace.history), dict[Path, str]()
+    current = readable(workspace.verdicts(), read_verdict, damaged)
+    controls = readable(workspace.control_verdicts(), read_verdict, damaged)
+    upgrades = readable(workspace.upgrades(), partial(read_document, kind=UpgradeDocument), damaged)
+    records = readable(workspace.image_records(), partial(read_document, kind=ImageRecord), damaged).values()
+    found = [(str(path), one) for path, one in current.items()] + [(name_of(one), one) for one in fetched]
+    unreadable = [*((str(path), why) for path, why in damaged.items()), *_add(history, found)]
     verdicts, strange = history.read(since)
-    unreadable += [(f"{history.path}, row {key[:12]}", "altered, or of another version") for key in strange]
-    records = [one for path in workspace.image_records() if (one := read_document(path, ImageRecord)) is not None]
+    unreadable += [(f"{history.path}, row {key[:12]}", STRANGE) for key in strange]
     plans = [choose(name, (), workspace, catalog).plan for name in matrices]
     environments = {one.id: one for plan in plans for one in plan.environments}
     return Material(
@@ -72,8 +79,8 @@ def collect(
         layers={record.image: record.layers for record in records},
         names={record.image: record.reference for record in records},
         packages=_packages(workspace, verdicts),
-        controls=_controls(workspace),
-        upgrades=_upgrades(workspace),
+        controls={path.parent.name: verdict for path, verdict in controls.items()},
+        upgrades=tuple(upgrades.values()),
         unreadable=tuple(unreadable),
     )
 
@@ -97,10 +104,22 @@ def name_of(verdict: Verdict) -> str:
     return verdict.image.reference or verdict.image.id or "unnamed"
 
 
-def current_verdicts(workspace: Workspace) -> tuple[Verdict, ...]:
-    """Read the newest verdict of every environment in ``out/``."""
-    found = (read_verdict(path) for path in workspace.verdicts())
-    return tuple(verdict for verdict in found if verdict is not None)
+def readable(
+    paths: Iterable[Path], read: Callable[[Path], _Record | None], damaged: dict[Path, str]
+) -> dict[Path, _Record]:
+    """Read records; add those that cannot be read to ``damaged``, with the reason."""
+    found = dict[Path, _Record]()
+    for path in paths:
+        try:
+            record = read(path)
+        except InfrastructureError as error:
+            damaged[path] = error.message
+            continue
+        if record is None:
+            damaged[path] = STRANGE
+        else:
+            found[path] = record
+    return found
 
 
 def _by_environment(verdicts: tuple[Verdict, ...]) -> dict[str, tuple[Verdict, ...]]:
@@ -120,13 +139,3 @@ def _packages(workspace: Workspace, verdicts: tuple[Verdict, ...]) -> dict[str, 
         for name, data in locks.items()
         if name in wanted
     }
-
-
-def _controls(workspace: Workspace) -> dict[str, Verdict]:
-    found = ((path.parent.name, read_verdict(path)) for path in workspace.control_verdicts())
-    return {name: verdict for name, verdict in found if verdict is not None}
-
-
-def _upgrades(workspace: Workspace) -> tuple[UpgradeDocument, ...]:
-    found = (read_document(path, UpgradeDocument) for path in workspace.upgrades())
-    return tuple(document for document in found if document is not None)

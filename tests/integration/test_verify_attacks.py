@@ -735,11 +735,13 @@ ENDLESS, LONG = raw(OK, b"\r\n", forever=b" " * 1_000_000), "a" * 60_000
 UNTIL_A_DATE = answers(503, Retry_After="Wed, 21 Oct 2099 07:28:00 GMT")
 WIRE = [
     *everywhere("503", answers(503), "SERVER_ERROR"),
+    *everywhere("503 with a long page", answers(503, b" " * 5_000_000, Content_Encoding="gzip"), "SERVER_ERROR"),
     *everywhere("429", answers(429), "THROTTLED"),
     *everywhere("429 for 46 minutes", answers(429, Retry_After="2760"), "THROTTLED"),
     *everywhere("503 until a date", UNTIL_A_DATE, "THROTTLED"),
     *everywhere("401 without a challenge", answers(401), "ACCESS_DENIED"),
     *everywhere("a redirect to a file", answers(307, Location="file:///etc/passwd"), "BAD_REDIRECT"),
+    *everywhere("a redirect out of this machine", answers(307, Location="http://192.0.2.1/x"), "BAD_REDIRECT"),
     *everywhere("a redirect to no address", answers(307, Location="http://[::1"), "BAD_REDIRECT"),
     *everywhere("a redirect without end", answers(307, Location="?again=1"), "BAD_REDIRECT"),
     *everywhere("a connection that breaks off", raw(OK, b"Content-Length: 500\r\n\r\n{"), "UNREACHABLE"),
@@ -756,6 +758,7 @@ WIRE = [
         Row(name, fronted(pattern, action), reason)
         for name, pattern, action, reason in (
             ("a manifest without end", MANIFESTS, ENDLESS, "TOO_LARGE"),
+            ("a page of login everywhere", "GET", answers(200, b"<html>", Content_Type="text/html"), "AMBIGUOUS"),
             ("a list without end", REFERRERS, ENDLESS, "TOO_LARGE"),
             ("a statement without end, and no other", BLOBS, ENDLESS, "UNREADABLE"),
             ("another manifest than its digest", MANIFESTS, relays(b" "), "ALTERED"),

@@ -104,7 +104,7 @@ def test_somebody_has_to_sign() -> None:
 
 def test_keyless_without_its_package_says_what_to_install() -> None:
     with pytest.raises(EnvbuilderError) as caught:
-        sealer_of((), keyless=True, environment={}).seal(b"{}")
+        sealer_of((), keyless=True, environment={})
     assert "--key" in str(caught.value)
 
 

@@ -277,6 +277,8 @@ def test_only_the_registry_s_own_challenge_is_answered(hosts: Hosts, tmp_path: P
     with pytest.raises(RegistryRefusedError) as caught:
         ask(hosts, tmp_path)
     assert caught.value.fault is Reason.ACCESS_DENIED
+    assert caught.value.message.startswith(hosts.other)
+    assert caught.value.hint.endswith(f"curl -I http://{hosts.other}")
     assert hosts.heard["other"] == []
 
 

@@ -45,7 +45,7 @@ from envbuilder.image.context import templates
 from envbuilder.image.render import render_context
 from envbuilder.matrix import Excluded
 from envbuilder.report import charts
-from envbuilder.report.export import junit, markdown
+from envbuilder.report.export import export_verdicts, junit, markdown
 from envbuilder.report.metrics import prometheus
 from envbuilder.report.page import write
 from envbuilder.report.page_content import (
@@ -416,6 +416,21 @@ def test_junit_has_its_shape() -> None:
         schema.validate(junit(()))
         with pytest.raises(xmlschema.XMLSchemaException):
             schema.validate(junit(EVERY).replace("<testcase", "<test-case", 1).replace("</testcase", "</test-case", 1))
+
+
+def test_record_that_cannot_be_read_is_in_every_export(tmp_path: Path) -> None:
+    """A job must not become green because the record that FAILED was cut."""
+    workspace = Workspace(tmp_path)
+    write_document(workspace.results("good") / "verdict.json", verdict())
+    (workspace.results("cut") / "verdict.json").parent.mkdir()
+    (workspace.results("cut") / "verdict.json").write_text('{"schema": "envbuilder/verdict/v1"}')
+    (workspace.results("folder") / "verdict.json").mkdir(parents=True)
+    assert "2 INCONCLUSIVE" in export_verdicts("markdown", workspace)
+    assert 'INCONCLUSIVE",environment="cut"} 1.0' in export_verdicts("prometheus", workspace)
+    report = export_verdicts("junit", workspace)
+    assert JUnitXml.fromstring(report.encode()).errors == 2
+    for schema in xml_schemas():
+        schema.validate(report)
 
 
 def test_junitparser_reads_what_the_verdicts_say() -> None:
