@@ -42,7 +42,6 @@ from envbuilder.refresh import artefact, ptx_text, section_table
 from envbuilder.registry import reference, referrers
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import Manifest, ambiguity, config_digest
-from envbuilder.report import report_data
 from envbuilder.report.export import FORMATS
 from envbuilder.reproduce import render
 from envbuilder.reproduce.analysis import analyse
@@ -424,7 +423,10 @@ def stored_document(data: bytes) -> None:
         for path, read in (
             (space.image_record("x"), lambda: build.stored_build(environment, space)),
             (space.image_record("x"), lambda: read_document(space.image_record("x"), build.ImageRecord)),
-            (space.root / "out" / "upgrades" / "a" / "upgrade.json", lambda: report_data._upgrades(space)),
+            (
+                upgrade := space.root / "out/upgrades/a/upgrade.json",
+                lambda: read_document(upgrade, document.UpgradeDocument),
+            ),
             (space.verdict("x"), lambda: read_verdict(space.verdict("x"))),
             (space.base(DIGEST), lambda: read_known(_own_base(), space.root, store.load())),
         ):
