@@ -36,6 +36,8 @@ def no_release(version: str, package: str | None, catalog: Catalog) -> Finding:
         return finding(Code.UNKNOWN, "release", name=name)
     if not versions.at_least(known[-1], version):
         return finding(Code.UNKNOWN, "release_newer", name=name, newest=known[-1])
+    if not versions.at_least(version, known[0]):
+        return finding(Code.UNKNOWN, "release_older", name=name, oldest=known[0])
     line = [text for text in known if versions.minor(text) == versions.minor(version)]
     return finding(Code.UNKNOWN, "release_near", name=name, near=listed(line or _neighbours(version, known)))
 
