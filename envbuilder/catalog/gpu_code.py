@@ -33,22 +33,18 @@ def _target(one: Ptx) -> tuple[str, str]:
     return (f"{found[1]}.{found[2]}", found[3]) if found else ("", "")
 
 
-def runs_cubin(built: str, device: str) -> bool:
-    """Return True if machine code for ``built`` runs on ``device``: same major, minor not newer (8.0 code on 8.6)."""
-    code, silicon = versions.numbers(built), versions.numbers(device)
-    return code[0] == silicon[0] and code[1:] <= silicon[1:]
-
-
 @cache
 def has_machine_code(built: tuple[str, ...], device: str) -> bool:
-    return any(runs_cubin(one, device) for one in built)
+    """Return True if machine code for one of ``built`` runs on ``device``: same major, minor not newer (8.0 on 8.6)."""
+    silicon = versions.numbers(device)
+    return any(code[0] == silicon[0] and code[1:] <= silicon[1:] for code in map(versions.numbers, built))
 
 
 def compiles_for(one: Ptx, device: str) -> bool:
     """Return True if a driver that accepts this PTX's ISA compiles it for ``device``; see `Ptx` for the letters."""
     built, letter = _target(one)
     if letter == "f":
-        return runs_cubin(built, device)
+        return has_machine_code((built,), device)
     if letter == "a":
         return versions.numbers(built) == versions.numbers(device)
     return bool(built) and versions.numbers(built) <= versions.numbers(device)

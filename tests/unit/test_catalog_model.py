@@ -222,7 +222,7 @@ def test_lines_are_found_by_longer_versions() -> None:
 )
 def test_cubins_run_upward_within_a_major(built: str, device: str, *, runs: bool) -> None:
     """Machine code runs on the same major from its own minor on; PTX on anything newer, with an a on its own alone."""
-    assert gpu_code.runs_cubin(built, device) is runs
+    assert gpu_code.has_machine_code((built,), device) is runs
     plain = f"sm_{built.replace('.', '')}"
     assert gpu_code.compiles_for(Ptx(plain, "8.5"), device) is (built <= device or device == "12.0")
     assert gpu_code.compiles_for(Ptx(f"{plain}a", "8.5"), device) is (built == device)

@@ -10,14 +10,7 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import Kernels, Ptx
 from envbuilder.compat.candidate import Candidate, Device, Rule
 from envbuilder.compat.findings import about, finding, listed, span
-from envbuilder.compat.rules.driver import (
-    compiler,
-    kinds,
-    own_driver,
-    ptx_to_compile,
-    update_for,
-    usable,
-)
+from envbuilder.compat.rules.driver import compiler, kinds, own_driver, ptx_to_compile, update_for, usable
 from envbuilder.finding import Code, Finding
 
 
