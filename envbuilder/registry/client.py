@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -17,7 +18,7 @@ from urllib.parse import urlencode, urljoin, urlsplit
 import msgspec
 import requests
 from requests.adapters import HTTPAdapter
-from requests.utils import get_environ_proxies, parse_dict_header
+from requests.utils import get_environ_proxies, parse_dict_header, prepend_scheme_if_needed, select_proxy
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from envbuilder.errors import InfrastructureError, Reason
@@ -76,10 +77,16 @@ class Repository:
     def __init__(self, reference: Reference, environment: Mapping[str, str] | None = None) -> None:
         self.reference, self._environment = reference, os.environ if environment is None else environment
         self._authorities = next(filter(None, map(self._environment.get, _AUTHORITIES)), None)
-        bundle = Path(self._authorities or "/")
-        if not bundle.is_file() and not bundle.is_dir():  # a pipe would be waited for
-            raise InfrastructureError(f"{bundle}: not a bundle of certificates", hint="SSL_CERT_FILE=BUNDLE.pem")
+        if self._authorities:
+            _check_authorities(Path(self._authorities))
         self._adapter = HTTPAdapter(pool_maxsize=WORKERS)
+        address = f"https://{reference.host}/"
+        try:
+            if not reference.loopback and (proxy := select_proxy(address, get_environ_proxies(address))):
+                self._adapter.proxy_manager_for(prepend_scheme_if_needed(proxy, "http"))  # type: ignore[no-untyped-call]
+        except (ValueError, HTTPError) as error:
+            text = "the proxy of the environment (HTTPS_PROXY, ALL_PROXY) cannot be used"
+            raise InfrastructureError(text, hint="HTTPS_PROXY=http://HOST:PORT, or NO_PROXY=HOST") from error
         self._authorization: dict[str, str] = {}
         self._base = self._excuse = ""
 
@@ -338,6 +345,17 @@ class Repository:
             return RegistryRefusedError(Reason.ACCESS_DENIED, text + excuse, hint=step)
         is_gone = answer.status == _MISSING and method == "GET"
         return RegistryRefusedError(Reason.NOT_THERE if is_gone else Reason.REJECTED, text, hint=step)
+
+
+def _check_authorities(bundle: Path) -> None:
+    """Raise InfrastructureError for what is not a bundle, or a folder, of certificates; a pipe would be waited for."""
+    with suppress(OSError):
+        if bundle.is_file():
+            ssl.create_default_context(cafile=bundle)
+            return
+        if any(bundle.glob("[0-9a-f]" * 8 + ".[0-9]")):  # named by `openssl rehash`
+            return
+    raise InfrastructureError(f"{bundle}: not a bundle of certificates", hint="SSL_CERT_FILE=BUNDLE.pem")
 
 
 def _asked_pause(answer: Response) -> str:

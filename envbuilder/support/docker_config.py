@@ -94,7 +94,7 @@ def _from_helper(name: str, host: str) -> Login | None:
     if program is None:
         return Login(excuse=f"{name} is not installed")
     try:
-        done = subprocesses.run([program, "get"], within=30, stdin=host.encode())
+        done = subprocesses.run([program, "get"], within=20, stdin=host.encode())
         if done.code == 1 and (not done.out + done.errors or _KEEPS_NONE in done.text + done.error_text):
             return None
         if done.code != 0:
