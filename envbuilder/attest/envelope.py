@@ -179,7 +179,6 @@ class SigstoreSealer:
         return str(token)
 
     def seal(self, payload: bytes) -> bytes:
-        """Sign a statement and have it logged."""
         sigstore, token = _sigstore(), self.token()
         try:
             context = sigstore.sign.SigningContext.from_trust_config(sigstore.models.ClientTrustConfig.production())
@@ -202,7 +201,6 @@ class SigstoreOpener:
         return (self.identity,)
 
     def open(self, content: bytes, media_type: str = BUNDLE) -> Opened | Unread:
-        """Open a bundle that this identity signed and that is in the log."""
         if media_type == ENVELOPE:
             return Unread(Reason.UNTRUSTED_KEY, f"signed by a key; only {self.identity} is trusted", blocks=False)
         sigstore = _sigstore()

@@ -58,7 +58,6 @@ class AttachedStatement:
 
     @property
     def links(self) -> Linked:
-        """The statements that this one answers, and those that its signer saw."""
         return self.meaning if isinstance(self.meaning, Linked) else Linked()
 
 

@@ -57,11 +57,7 @@ Describe = Callable[[str, str, Image], tuple[Statement, ...]]
 
 @dataclass(frozen=True)
 class ValidationTerms:
-    """The conditions of a validation: this host and the options.
-
-    The verdict of an interrupted run is used if its conditions are the same: the suite, the driver, the models and
-    number of GPUs, and the options.
-    """
+    """The conditions of a validation: the verdict of an interrupted run is used if its conditions are the same."""
 
     host: HostRef
     profile: str = "quick"

@@ -39,7 +39,6 @@ def point(repository: Repository, tag: Tag, manifest: Manifest) -> None:
 
 
 def confirm_tags(repository: Repository, tags: Iterable[Tag]) -> None:
-    """Check that every tag exists. Raises InfrastructureError if one does not."""
     if lost := [tag.name for tag in tags if repository.manifest(tag.name) is None]:
         raise _forgotten(repository, ", ".join(lost))
 

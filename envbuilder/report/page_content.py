@@ -363,7 +363,6 @@ def _without_environment(material: Material) -> Iterator[tuple[str, str, str, st
 
 
 def _search_words(verdict: Verdict) -> str:
-    """Return the words that the page's search looks in, in lower case."""
     environment = verdict.environment
     parts = [name_of(verdict), verdict.verdict, verdict.level, *verdict.reasons, _host(verdict)]
     parts += [f"{finding.code} {finding.message} {finding.fix}" for finding in _findings(verdict)]

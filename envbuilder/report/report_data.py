@@ -98,7 +98,6 @@ def _add(history: History, found: Sequence[tuple[str, Verdict]]) -> Iterator[tup
 
 
 def name_of(verdict: Verdict) -> str:
-    """Return the environment's id; for a foreign image its reference or id."""
     if verdict.environment is not None:
         return verdict.environment.id
     return verdict.image.reference or verdict.image.id or "unnamed"

@@ -151,7 +151,7 @@ def key_of(*places: ProbeTarget, more: Mapping[str, bytes] | None = None) -> str
 
 @dataclass(frozen=True)
 class AnswerCache:
-    """Cached answers in a folder, by name and key of the question; ``fresh`` ignores them."""
+    """Answers in a folder, by name and key of the question; ``fresh`` ignores them."""
 
     folder: Path
     fresh: bool = False

@@ -32,7 +32,6 @@ def compare_surfaces(old: Surface, new: Surface) -> SurfaceChange:
 
 
 def _rank(path: str) -> tuple[bool, str]:
-    """Order names alphabetically, the old interface (``compat``) last."""
     return path.startswith("compat."), path
 
 

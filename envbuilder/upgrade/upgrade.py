@@ -240,7 +240,6 @@ def compare_versions(options: UpgradeOptions, root: Path, console: Console, cata
 
 
 def _version(text: str, catalog: Catalog | None) -> str:
-    """Return the release that a text means; without a catalogue it is one version."""
     found = catalog.newest_in(text) if catalog else text
     if found is None or not versions.is_version(found):
         raise UsageError(f"{text!r}: not a version", hint="name releases such as 2.19.1, or latest")
