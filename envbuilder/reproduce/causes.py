@@ -323,7 +323,8 @@ def image_defects(case: Case) -> dict[Finding, tuple[str, ...]]:
         if image is None:
             continue
         shown = next((each for each in symptoms if _shows(row, each, image)), None)
-        if shown is None and (symptoms or not reported.complaints or not explains(row.code, reported)):
+        said = any(get(each.signature).code is not None for each in symptoms)
+        if shown is None and (said or not reported.complaints or not explains(row.code, reported)):
             continue
         sure = shown is not None and (not _moves(image) or row.until is None)
         found[_of_image(row, image, shown, sure=sure)] = row.shows if sure else ()

@@ -32,7 +32,7 @@ from envbuilder.reproduce.causes import (
 )
 from envbuilder.reproduce.grammar import GRAMMAR
 from envbuilder.reproduce.messages.catalog import Layer, LogMessage, MessageMatch, get, is_title, marked
-from envbuilder.reproduce.question import Case, is_since, release_of
+from envbuilder.reproduce.question import Case, release_of
 from envbuilder.reproduce.report.read import TAG
 from envbuilder.reproduce.report.reported import Complaint, Reported, Trust
 from envbuilder.reproduce.terms import (
@@ -49,10 +49,6 @@ from envbuilder.reproduce.terms import (
     with_values,
 )
 from envbuilder.versions import minor, names_line
-
-_FIRST_WITH_KERAS = "1.4"
-_AFTER_WINDOWS = 12
-"""A CUDA that is newer than any release with a GPU on Windows."""
 
 _AT_IMPORT: set[Complaint] = {"installing", "import"}
 
@@ -75,7 +71,7 @@ def predict(case: Case) -> tuple[Finding, ...]:
         proved -= memory
     outranked = {cause_of(code).outranks for code in proved}
     ruled = tuple(with_command(row, case) for row in forecasts if cause_of(row.code).area not in outranked)
-    elsewhere, tagged = tuple(_other_system(case, shown)), (*_other_tag(case.reported), *_other_release(case))
+    elsewhere, tagged = tuple(_other_system(case, shown)), tuple(_other_tag(case.reported))
     held = {name: release_of(text) for name in DISTRIBUTIONS if (text := case.reported.packages.get(name))}
     predicted = tuple(
         row if row.code in proved or explains(row.code, case.reported) else as_remark(row)
@@ -168,36 +164,18 @@ def _other_tag(reported: Reported) -> Iterator[Finding]:
         yield finding(Code.PYTHON_UNSUPPORTED, "other_tag", minor=running, **named)
 
 
-def _other_release(case: Case) -> Iterator[Finding]:
-    """Report a release that is older than its ``keras`` module, or another one than the stated, which has contrib."""
-    row, release = next((row for row in case.messages if row.signature == "no_keras"), None), case.reported.tensorflow
-    if row is not None and release is not None and not is_since(_FIRST_WITH_KERAS, case.reported):
-        named = {"line": row.line, "release": release, "first": _FIRST_WITH_KERAS, "text": row.text[:200]}
-        yield finding(Code.API_MISMATCH, "before_keras", **named)
-    row = next((row for row in case.messages if row.signature == "contrib_missing"), None)
-    if row is not None and is_since("1.0", case.reported) and not is_since("2.0", case.reported):
-        yield finding(Code.PACKAGE_CONFLICT, "contrib", line=row.line, release=release, text=row.text[:200])
-
-
 def _other_system(case: Case, shown: tuple[Finding, ...]) -> Iterator[Finding]:
     reported = case.reported
     if any(get(row.signature).code is Code.OTHER_BUILD for row in case.messages):
         return
     name, os = f"TensorFlow {reported.tensorflow or ''}".rstrip(), reported.os or ""
     if (case.gpu or (not shown and reported.complaints)) and reported.distribution != "tensorflow-cpu":
-        version = release_of(reported.tensorflow) if reported.tensorflow else _windows_age(case)
+        after = "invisible" in reported.complaints and any(map(case.holds, GRAMMAR.after_windows))
+        newest = case.catalog.final_versions[-1] if after else ""
+        version = release_of(reported.tensorflow) if reported.tensorflow else newest
         yield from elsewhere(reported.platform, name, version if versions.key_or_none(version) else "", os)
     elif reported.arch in NOT_SERVED and reported.platform != "macos":
         yield finding(Code.UNKNOWN, "processor", arch=reported.arch)
-
-
-def _windows_age(case: Case) -> str:
-    """Return the newest release if an unnamed one on Windows is newer than the last with a GPU; else ''."""
-    cuda, python = case.reported.cuda, case.reported.python
-    newer = (cuda is not None and versions.major(cuda) >= _AFTER_WINDOWS) or (
-        python and versions.at_least(python, "3.11")
-    )
-    return case.catalog.final_versions[-1] if newer and "invisible" in case.reported.complaints else ""
 
 
 Confidence = Literal["certain", "likely", "unsure"]
@@ -231,7 +209,7 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     decisive = _decisive(lead, _related(case)) if lead else None
     program = next((row for row, known in reversed(messages) if known.layer == "code"), None)
     if program is not None and decisive is None and not (lead is not None and get(program.signature).prose):
-        return _of_program(program, with_values(program, facts), harmless)
+        return _of_message(program, with_values(program, facts), {"harmless": harmless})
     shown_by = decisive
     if lead is not None and cause_of(lead.code).area == "libraries":  # a forecast explains the library that is missing
         shown_by = decisive or next(iter(marked("not_found", case.messages)), None)
@@ -256,36 +234,13 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     about: tuple[Complaint, ...] | None = ("import",) if packages else ("invisible",) if symptom else None
     ask = () if proved else deciding_commands(case.reported, case.place, about)
     common: dict[str, Any] = {"line": line, "quote": quote, "harmless": harmless, "ask": ask}
-    noise = _complained_noise(case)
-    if lead is None and noise is not None:
-        cause = f"The message in question is harmless. {filled(get(noise.signature).cause, facts)}"
-        quote = noise.text.removeprefix("# ")
-        own = filled(get(noise.signature).fix, facts)
-        fix = GRAMMAR.ask["harmless"] if own == _NOTHING else own
-        common |= {"line": noise.line, "quote": quote, "fix": fix}
-        return ReportDiagnosis(cause=cause, confidence="likely", place="unknown", **common)
-    if lead is None and case.holds("gpu_created") and {"invisible", "slow"} & set(case.reported.complaints):
-        used, idle = next(row for row in case.messages if row.signature == "gpu_created"), get("gpu_waits")
-        common |= {"line": used.line, "quote": used.text, "fix": filled(idle.fix, facts)}
-        cause = f"{GRAMMAR.ask['gpu_created']} {filled(idle.cause, facts)}"
-        return ReportDiagnosis(cause=cause, confidence="likely", place="program", **common)
-    told_apart = _told_apart(case) if lead is None or symptom else ""
-    if told_apart:
-        cause, fix = f"{told_apart} No line of the report says why.", GRAMMAR.ask["told_apart"]
-        return ReportDiagnosis(cause=cause, confidence="likely", place="versions", fix=fix, **common)
+    answer_row = _answering(case) if lead is None else None
+    if answer_row is not None:
+        return _of_message(answer_row, with_values(answer_row, facts), common)
     if lead is None or symptom:
         no_reason = "TensorFlow finds no GPU, and the report does not contain the reason."
         cause = no_reason if lead is not None else GRAMMAR.open_question(case.reported.complaints).missing
-        outside = next(iter(marked("outside", case.messages)), None)
-        if lead is None and outside is not None:
-            other, facts = get(outside.signature), with_values(outside, facts)
-            cause, fix = filled(other.cause, facts), filled(other.fix, facts)
-            return ReportDiagnosis(cause=cause, confidence="likely", place="build", fix=fix)
-        raised = next((row for row in reversed(case.messages) if row.signature == "last_exception"), None)
-        if lead is None and raised is not None and set(case.reported.complaints) <= {"breaks", "import"}:
-            cause, ask = GRAMMAR.ask["unknown_exception"], deciding_commands(case.reported, case.place, ("breaks",))
-            common |= {"line": raised.line, "quote": raised.text, "ask": ask}
-        cause += _fitting(case)
+        cause = _told_apart(case) or cause + _fitting(case)
         return ReportDiagnosis(cause=cause, confidence="unsure", place="unknown", **common)
     better = next((text for each in cause_of(lead.code).fixes if (text := filled_or_none(each, facts))), lead.fix)
     fix = fitting(better, case)
@@ -308,17 +263,33 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     )
 
 
-def _of_program(row: MessageMatch, facts: Facts, harmless: tuple[str, ...]) -> ReportDiagnosis:
-    known = get(row.signature)
+_OPENING = {
+    "noise": "The message in question is harmless. ",
+    "code": "This is not a problem of the environment. ",
+}
+
+
+def _of_message(row: MessageMatch, facts: Facts, common: dict[str, Any]) -> ReportDiagnosis:
+    """Answer with what a message says itself: it is harmless, of the program or of another software."""
+    known, own = get(row.signature), filled(get(row.signature).fix, facts)
+    outside, program = "outside" in known.marks, known.layer == "code"
+    sure: Confidence = "certain" if program and row.exact and not known.prose else "likely"
     return ReportDiagnosis(
-        cause=f"This is not a problem of the environment. {filled(known.cause, facts)}",
-        confidence="certain" if row.exact and not known.prose else "likely",
-        place="program",
-        line=row.line,
-        quote=row.text.removeprefix("# "),
-        fix=filled(known.fix, facts),
-        harmless=harmless,
+        cause=_OPENING.get(known.layer, "") + filled(known.cause, facts),
+        confidence="unsure" if "suggests" in known.marks else sure,
+        place="build" if outside else "program" if program else "unknown",
+        fix=own if own != _NOTHING else GRAMMAR.ask["harmless"] if known.layer == "noise" else "",
+        **{**common, **({} if outside else {"line": row.line, "quote": row.text.removeprefix("# ")})},
     )
+
+
+def _answering(case: Case) -> MessageMatch | None:
+    """Return the message that answers a report without a cause; a harmless one comes first, an exception last."""
+    asked, rows = set(case.reported.complaints), case.messages
+    known = [*(row for row in rows if row.signature == "gpu_created"), *marked("outside", rows)]
+    known += [row for row in reversed(rows) if row.signature == "last_exception"]
+    fits = (row for row in known if stands(row, case) and asked <= (get(row.signature).explains or asked))
+    return _complained_noise(case) or next(fits, None)
 
 
 def _built_with(case: Case) -> str | None:
@@ -372,7 +343,10 @@ def _told_apart(case: Case) -> str:
     if not isinstance(failing, str) or failing in values:
         return ""
     working = listed(list(dict.fromkeys(values)))
-    return f"By the report {GRAMMAR.titles[name]} {working} works and {failing} does not: that is the difference."
+    names = f"{GRAMMAR.titles[name]} {working} works and {failing} does not"
+    return (
+        f"By the report {names}: that is the difference, and no line says why. Stay with what works until it is known."
+    )
 
 
 _NOTHING = "Nothing to fix."

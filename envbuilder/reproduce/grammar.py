@@ -63,6 +63,7 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     libc_since: dict[str, str]
     toolkit_paths: dict[str, str]
     tried: dict[str, tuple[str, ...]]
+    after_windows: tuple[str, ...]
     open_questions: dict[str, OpenQuestion]
     ask: dict[str, str]
 
