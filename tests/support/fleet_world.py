@@ -72,6 +72,7 @@ class FleetWorld:
             "HOME": str(self.folder / "home"),
             "TF_ENVBUILDER_SIGNING_KEY": str(self.folder / "keys" / PRIVATE),
             "TF_ENVBUILDER_WORK": str(self.folder / "work"),
+            "PYTHONPATH": str(SUPPORT.parents[1]),  # this checkout's, whichever one is installed
         }
 
     def runs(self) -> Counter[tuple[str, str]]:
