@@ -104,7 +104,6 @@ def normalised(line: str) -> str:
 
 
 def most_images(candidates: int) -> int:
-    """Return the maximum number of images of a search without skipped versions."""
     return math.ceil(math.log2(candidates)) + 2
 
 

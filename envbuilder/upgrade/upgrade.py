@@ -5,16 +5,17 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from envbuilder import versions
-from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.choice import find_matrix, read_fleet, read_known, read_matrix
 from envbuilder.compat.fleet import FleetHost
@@ -52,10 +53,7 @@ def compare_images(
     options: UpgradeOptions,
     began: float,
 ) -> UpgradeDocument:
-    """Compare two built images, decide, and write the document; ``began`` is the start by the monotonic clock.
-
-    The document is ``out/upgrades/<old>_<new>_<flavor>/upgrade.json``, its text ``upgrade.md``.
-    """
+    """Compare two built images, decide, and write the document; ``began`` is the start by the monotonic clock."""
     if made[0].image == made[1].image:
         options = replace(options, policy=options.policy.only("verdict"))
         old, new = (ImageEvidence(one.described(both.catalog), Observations()) for one in made)
@@ -173,10 +171,7 @@ _OF_COMPARISON |= dict.fromkeys(("fleet", "driver", "wheel", "policy", "rounds")
 def read_upgrade(
     values: Mapping[str, Any], root: Path, catalog: Catalog, *, bisect: bool = False
 ) -> tuple[UpgradeOptions, Catalog]:
-    """Return the command's values as options, with the files that they name, and the catalogue with the matrix's bases.
-
-    Raises UsageError for a wrong version, and for options that have no effect or contradict each other.
-    """
+    """Return the command's values as options, with the files that they name, and the catalogue of the matrix."""
     for name, default in (_OF_COMPARISON if bisect else _OF_BISECTION).items():
         if values.get(name, default) != default:
             option = "a command" if name == "command" else f"--{name.replace('_', '-')}"
@@ -192,6 +187,8 @@ def read_upgrade(
     names = [name for name in ("old", "new", "tensorflow") if values.get(name) is not None]
     parts = ("old", "new") if values.get("axis") in ("cuda", "cudnn") else ()
     releases = {name: _version(values[name], None if name in parts else catalog) for name in names}
+    if values.get("wheel"):
+        _check_wheel(values["wheel"], releases["new"])
     matrix, known = read_known(values["matrix"], root, catalog) if values["matrix"] else (None, catalog)
     files = {
         "matrix": matrix,
@@ -215,10 +212,7 @@ def _named_host(values: Mapping[str, Any]) -> tuple[FleetHost, ...]:
 
 
 def compare_versions(options: UpgradeOptions, root: Path, console: Console, catalog: Catalog) -> UpgradeDocument:
-    """Build two versions, compare them and decide.
-
-    Raises UnsatisfiableError if no row serves both, BuildFailedError, and InfrastructureError.
-    """
+    """Build two versions, compare them and decide. Raises UnsatisfiableError if no row serves both."""
     if options.matrix is None:
         options = replace(options, matrix=read_matrix(find_matrix("tensorflow", root)), matrix_given=False)
     suite = read_suite(options.suite, options.test_limit, options.suite_limit) if options.suite else None
@@ -262,11 +256,17 @@ def _propose(
     if options.wheel is None or version != options.new:
         return proposer.propose(version, package)
     file = DistFile(project=package, filename=options.wheel.name, url=options.wheel.resolve().as_uri())
-    row = proposer.describe(file)
-    if versions.key(row.version) != versions.key(version):
-        text = f"{options.wheel} is version {row.version}, not {version}"
-        raise UsageError(text, hint="give the version of the wheel")
-    return row
+    return proposer.describe(file)
+
+
+def _check_wheel(wheel: Path, new: str) -> None:
+    """Raise UsageError for a file that is not a wheel of this TensorFlow for Linux."""
+    with suppress(InvalidWheelFilename):
+        name, version, _, tags = parse_wheel_filename(wheel.name)
+        if versions.same(str(version), new) and any("linux" in tag.platform for tag in tags) and name in DISTRIBUTIONS:
+            return
+    hint = f"as in tensorflow-{new}-cp311-cp311-manylinux_2_17_x86_64.whl"
+    raise UsageError(f"{wheel.name} is not a wheel of TensorFlow {new} for Linux", hint=hint)
 
 
 def bisect_versions(options: UpgradeOptions, root: Path, console: Console, catalog: Catalog) -> search.BisectDocument:

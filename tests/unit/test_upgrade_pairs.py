@@ -232,6 +232,12 @@ def test_dry_run_answers_and_never_adopts(old: str, host: tuple[str, str], decis
 
 
 T4 = {"gpu": ("T4",), "driver": "470"}
+WRONG_WHEELS = (
+    "tensorflow-2.18.0-cp311-cp311-manylinux_2_17_x86_64.whl",
+    "numpy-2.21.0-cp311-cp311-manylinux_2_17_x86_64.whl",
+    "tensorflow-2.21.0-cp311-cp311-win_amd64.whl",
+    "name.txt",
+)
 
 
 @pytest.mark.parametrize(
@@ -243,6 +249,7 @@ T4 = {"gpu": ("T4",), "driver": "470"}
         ({**T4, "flavor": "cpu"}, "images for GPUs"),
         ({**T4, "fleet": ROOT / "examples/fleets/example.yaml"}, "both name hosts"),
         ({"bisect": True, "axis": "cuda", "tensorflow": "2.20.0"}, "'latest': not a version"),
+        *(({"wheel": Path(name)}, "not a wheel of TensorFlow") for name in WRONG_WHEELS),
         ({"axis": "cuda"}, "--axis requires --bisect"),
         ({"command": ("true",)}, "a command requires --bisect"),
         ({"bisect": True, "dry_run": True}, "--dry-run has no effect with --bisect"),
