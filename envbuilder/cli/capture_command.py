@@ -12,7 +12,7 @@ import click
 from envbuilder.cli.options import FilePath
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.support import decoding, subprocesses
-from envbuilder.workspace import packaged, write_atomically
+from envbuilder.workspace import packaged
 
 PROBE = "probes/capture.py"
 
@@ -22,11 +22,10 @@ PROBE = "probes/capture.py"
 @click.option("--output", type=FilePath(path_type=Path, dir_okay=False), help="Write to this file.")
 @click.option("--script", is_flag=True, help="Print the script, to run on hosts without envbuilder.")
 def command(python: str, output: Path | None, *, script: bool) -> None:
+    from envbuilder.cli.output import write_output
+
     text = _script() if script else capture(python)
-    if output is None:
-        click.echo(text, nl=not text.endswith("\n"))
-    else:
-        write_atomically(output, text.encode())
+    write_output(text, output)
 
 
 def _script() -> str:

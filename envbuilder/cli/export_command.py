@@ -19,7 +19,9 @@ _OF_ENVIRONMENTS = ("compose", "devcontainer", "kubernetes", "github", "gitlab")
 @click.argument("files", nargs=-1, metavar="[VERDICT.json|MATRIX]…", shell_complete=complete_matrix)
 @select_option
 @repository_option
-@click.option("--store", type=FilePath(path_type=Path, dir_okay=False), help="Take verdicts from this history.")
+@click.option(
+    "--store", type=FilePath(path_type=Path, exists=True, dir_okay=False), help="Take verdicts from this history."
+)
 @click.option("--since", metavar="TIME", help="Take verdicts from the history, since a date or an age (30d).")
 @click.option("-o", "--output", type=FilePath(path_type=Path, dir_okay=False), help="Write to this file.")
 def command(
@@ -30,7 +32,7 @@ def command(
     since: str | None,
     output: Path | None,
 ) -> None:
-    from envbuilder.workspace import write_atomically
+    from envbuilder.cli.output import write_output
 
     text = _environments(form, files, selectors) if form in _OF_ENVIRONMENTS else None
     if text is None:
@@ -39,10 +41,7 @@ def command(
 
         start = moment(since, datetime.now(UTC)) if since else None
         text = export_verdicts(form, Workspace.here(), tuple(map(Path, files)), store, start, selectors)
-    if output is None:
-        click.echo(text, nl=False)
-    else:
-        write_atomically(output, text.encode())
+    write_output(text, output)
 
 
 def _environments(form: str, matrices: tuple[str, ...], selectors: tuple[str, ...]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from itertools import pairwise, takewhile
+from pathlib import Path
 from typing import NoReturn, TypeVar, cast
 
 import click
@@ -20,8 +21,20 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.cli import exit_codes
 from envbuilder.errors import EnvbuilderError, ExitCode, InputError
 from envbuilder.support import console, decoding, terminal_text
+from envbuilder.workspace import write_atomically, writing
 
 _Document = TypeVar("_Document", bound=exit_codes.Document)
+
+
+def write_output(text: str, output: Path | None) -> None:
+    """Print a text, or write it to a file that the user named: a device or pipe is written to, and a link stays."""
+    if output is None:
+        click.echo(text, nl=not text.endswith("\n"))
+    elif output.exists() and not output.is_file():
+        with writing(output):
+            output.write_bytes(text.encode())
+    else:
+        write_atomically(Path(os.path.realpath(output)), text.encode())
 
 
 def finish(

@@ -15,7 +15,7 @@ from envbuilder import __version__
 from envbuilder.report import charts
 from envbuilder.report.page_content import SIGNS, PageContent, PageState, Run, page_content
 from envbuilder.report.report_data import Material
-from envbuilder.support import decoding
+from envbuilder.support import decoding, terminal_text
 from envbuilder.workspace import packaged, read_document, shipped, write_atomically, write_document
 
 _STATE = "last.json"
@@ -43,6 +43,7 @@ def _render(page: PageContent, material: Material, generated: str) -> str:
         loader=FileSystemLoader(source),
         autoescape=select_autoescape(default=True, default_for_string=True),
         undefined=StrictUndefined,
+        finalize=lambda value: terminal_text.text(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )

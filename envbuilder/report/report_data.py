@@ -55,11 +55,7 @@ def collect(
     catalog: Catalog,
     fetched: Iterable[Verdict] = (),
 ) -> Material:
-    """Gather everything in a workspace and its history.
-
-    Verdicts in ``out/``, and fetched ones, that the history does not hold yet are added to it first: nothing that was
-    shown is lost.
-    """
+    """Gather everything in a workspace and its history, to which other verdicts are added first: nothing is lost."""
     history, damaged = History(store or workspace.history), dict[Path, str]()
     current = readable(workspace.verdicts(), read_verdict, damaged)
     controls = readable(workspace.control_verdicts(), read_verdict, damaged)

@@ -272,7 +272,7 @@ def _check_wheel(wheel: Path, new: str) -> None:
 def bisect_versions(options: UpgradeOptions, root: Path, console: Console, catalog: Catalog) -> search.BisectDocument:
     """Find where the command or the check begins to fail. Raises UsageError if the options contradict each other."""
     axis, release = options.axis, options.tensorflow
-    if bool(options.command) == bool(options.check):
+    if any(map(str.strip, options.command)) == bool(options.check):
         raise UsageError("--bisect needs either a command or --check", hint="-- CMD, or --check NAME")
     if options.check and options.suite:
         raise UsageError("--suite has no effect with --check", hint="leave it out")

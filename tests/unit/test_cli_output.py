@@ -24,7 +24,7 @@ from table_rows import rows
 from envbuilder.catalog import store
 from envbuilder.catalog.store import load
 from envbuilder.cli import root
-from envbuilder.cli.output import as_json, flattened, wants_json
+from envbuilder.cli.output import as_json, flattened, wants_json, write_output
 from envbuilder.cli.schema_command import DOCUMENTS, schema, schema_of
 from envbuilder.compat import check_text
 from envbuilder.compat.check import check as check_question
@@ -387,3 +387,13 @@ def test_bug_and_an_interrupt_are_documents_too(
 def test_whether_json_is_wanted(line: str, wanted: bool) -> None:  # noqa: FBT001
     """The last --format before ``--`` counts, for a command that has one; never what follows ``--``."""
     assert wants_json(root, line.split()) is wanted
+
+
+def test_output_is_written_through_links_and_devices(tmp_path: Path) -> None:
+    for target in (tmp_path / "file", Path("/dev/null")):
+        link = tmp_path / f"to-{target.name}"
+        link.symlink_to(target)
+        write_output("text", link)
+        assert link.readlink() == target
+    assert (tmp_path / "file").read_text() == "text"
+    assert Path("/dev/null").is_char_device()
