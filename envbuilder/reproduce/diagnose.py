@@ -32,7 +32,7 @@ from envbuilder.reproduce.causes import (
 )
 from envbuilder.reproduce.grammar import GRAMMAR
 from envbuilder.reproduce.messages.catalog import Layer, LogMessage, MessageMatch, get, is_title, marked
-from envbuilder.reproduce.question import Case, release_of
+from envbuilder.reproduce.question import Case, is_since, release_of
 from envbuilder.reproduce.report.read import TAG
 from envbuilder.reproduce.report.reported import Complaint, Reported, Trust
 from envbuilder.reproduce.terms import (
@@ -331,10 +331,13 @@ def _fitting(case: Case) -> str:
     return f" The stated versions (TensorFlow {reported.tensorflow}, CUDA {reported.cuda}{cudnn}) go together."
 
 
+_COMPARED = ("tensorflow", "python", "cuda", "cudnn", "driver")
+
+
 def _told_apart(case: Case) -> str:
     """Say which single version the report changes between what works and what fails; '' if it does not say."""
     reported = case.reported
-    others = {name: [row.value for row in reported.works if row.field == name] for name in GRAMMAR.titles}
+    others = {name: [row.value for row in reported.works if row.field == name] for name in _COMPARED}
     apart = {name: values for name, values in others.items() if values and getattr(reported, name, None)}
     if len(apart) != 1 or not reported.complaints:
         return ""
@@ -393,8 +396,11 @@ def deciding_commands(
         known.add("driver")
     if reported.python is not None and reported.os is not None:
         known.add("python")
+    first = reported.tensorflow is not None and not is_since("2.0", reported)
     wanted = GRAMMAR.open_question((reported.origin or "", *(complaints or reported.complaints))).ask
     asked = {name: GRAMMAR.ask.get(f"{name}{windows}", GRAMMAR.ask[name]) for name in wanted if name not in known}
+    if first and "trace" in asked:
+        asked["trace"] = GRAMMAR.ask["trace_1"]
     if "driver" in asked:  # only it depends on where TensorFlow runs
         asked["driver"] = in_place(place, reported.image, asked["driver"])
     return (*((GRAMMAR.ask["cluster"],) if place == "kubernetes" else ()), *asked.values())

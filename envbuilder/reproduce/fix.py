@@ -193,6 +193,8 @@ def _is_choice(case: Case, diagnosis: ReportDiagnosis, span: str) -> bool:
         return False
     if is_before_catalogue(case) or (question is not None and _before_all(question, case.catalog)):
         return False  # any proposal would be years newer
+    if question is None and not span and case.holds("python<3.8"):
+        return False  # the code is of TensorFlow's early years
     if not diagnosis.codes:
         return bool(gpus) and case.asks_for_versions
     area = cause_of(diagnosis.codes[0]).area

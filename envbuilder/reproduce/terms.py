@@ -110,11 +110,13 @@ def terms(case: Case) -> Facts:
         "toolkit_path": GRAMMAR.toolkit_paths.get(case.place) if not _is_proved("cuda", reported) else None,
         "python": reported.python,
         "pythons": f"{row.pythons[0]} to {row.pythons[-1]}" if row is not None and row.pythons else old and old.pythons,
+        "pinned": wanted if name else None,
         "fresh": f"{made} && pip install {wanted}" if made else None,
         "python_fits": own if row is not None and own in row.pythons else None,
         "newest_here": last.get(own),
         "first_here": first.get(own),
         "offered": offered,
+        "old_pip": "" if offered and not by_offer and not versions.at_least(offered, "2.1") else None,
         "offered_python": by_offer[0] if len(by_offer) == 1 and not own else None,
         "show_python": GRAMMAR.ask["python"],
         "newest": newest.version,
@@ -169,6 +171,9 @@ def with_values(row: MessageMatch, facts: Facts) -> Facts:
         cuda = versions.major(str(facts["cuda"])) if "cuda" in facts else _CUDA_OF_CUDNN_9
         new = versions.major(plain["compiled"]) >= _CUDNN_PER_CUDA_ENDS
         plain["cudnn_wheel"] = f"nvidia-cudnn-cu{_CUDA_OF_CUDNN_9 if new else cuda}"
+    built = (old for old in GRAMMAR.before_catalogue if versions.same_major(old.cudnn, plain.get("runtime")))
+    if (of_runtime := next(built, None)) is not None:
+        plain["runtime_release"] = of_runtime.tag.partition("-")[0]
     if "tag" in row.values:
         plain["wheel_python"] = f"{row.values['tag'][0]}.{row.values['tag'][1:]}"
     values = {
