@@ -86,7 +86,9 @@ def ambiguity(manifest: Manifest) -> tuple[Reason, str] | None:
     try:
         shape: Artifact = parsed(manifest.content, Artifact, "one manifest", _FIELDS)
     except MalformedError as error:
-        return Reason.AMBIGUOUS, f"{error.message} (it is {manifest.media_type[:100]!r})"
+        if manifest.media_type in ("", *MEDIA_TYPES):
+            return Reason.AMBIGUOUS, error.message
+        return Reason.BAD_ANSWER, f"the answer is {manifest.media_type[:100]!r}, not an image"
     if shape.schema_version != 2 or shape.fs_layers is not None:  # noqa: PLR2004 - the only version since 2016
         return Reason.AMBIGUOUS, "it is a manifest of schema 1, or one of several versions"
     types = [one for one in dict.fromkeys((shape.media_type, manifest.media_type)) if one]

@@ -758,7 +758,7 @@ WIRE = [
         Row(name, fronted(pattern, action), reason)
         for name, pattern, action, reason in (
             ("a manifest without end", MANIFESTS, ENDLESS, "TOO_LARGE"),
-            ("a page of login everywhere", "GET", answers(200, b"<html>", Content_Type="text/html"), "AMBIGUOUS"),
+            ("a page of login everywhere", "GET", answers(200, b"<html>", Content_Type="text/html"), "BAD_ANSWER"),
             ("a list without end", REFERRERS, ENDLESS, "TOO_LARGE"),
             ("a statement without end, and no other", BLOBS, ENDLESS, "UNREADABLE"),
             ("another manifest than its digest", MANIFESTS, relays(b" "), "ALTERED"),
