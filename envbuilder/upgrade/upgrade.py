@@ -39,6 +39,7 @@ from envbuilder.upgrade.pairs import ROUNDS, Pair, UpgradeOptions, hosts, no_row
 from envbuilder.upgrade.policy import BY_FACTS, ClauseRule, Policy, judge
 from envbuilder.upgrade.text import as_markdown
 from envbuilder.upgrade.user_tests import SUITE_LIMIT_S, TEST_LIMIT_S, UserSuite, read_files, read_suite, run_on_both
+from envbuilder.validation.checks import CHECKS
 from envbuilder.verdict import span
 from envbuilder.workspace import Workspace, content_key, temporary_folder, write_atomically, write_document
 
@@ -274,6 +275,8 @@ def bisect_versions(options: UpgradeOptions, root: Path, console: Console, catal
     axis, release = options.axis, options.tensorflow
     if any(map(str.strip, options.command)) == bool(options.check):
         raise UsageError("--bisect needs either a command or --check", hint="-- CMD, or --check NAME")
+    if options.check not in (None, *(names := [check.name for check in CHECKS])):
+        raise UsageError(f"the suite has no check {options.check!r}", hint=f"one of: {', '.join(names)}")
     if options.check and options.suite:
         raise UsageError("--suite has no effect with --check", hint="leave it out")
     if (axis == "tensorflow") is not (release is None) or (release and options.flavor != "gpu"):
