@@ -141,11 +141,10 @@ def openers_of(keys: tuple[Path, ...], identity: str | None, issuer: str | None)
 
 
 def fetch(repository: str, keys: tuple[Path, ...], say: Callable[[str], None]) -> PublishedVerdicts:
-    """Fetch the verdicts in a repository that trusted keys signed; warn about keys that signed nothing.
-
-    Raises PublishError if there is no such repository.
-    """
+    """Fetch the verdicts in a repository that trusted keys signed; warn about keys that signed nothing."""
     reference = parse(repository)
+    if reference.tag or reference.digest:
+        raise UsageError(f"{repository!r} names more than a repository", hint=f"give {reference.name}")
     openers = openers_of(keys, None, None)
     with advising(reference):
         found = published(Repository(reference, os.environ), openers)
