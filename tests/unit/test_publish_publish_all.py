@@ -192,7 +192,7 @@ def test_export_speaks_of_what_is_in_out(workspace) -> None:
 def test_export_refuses_what_is_no_verdict(workspace) -> None:
     (workspace.root / "other.json").write_text("{}")
     assert "other.json" in run("export", "junit", "other.json", expect=EnvbuilderError)
-    assert "no verdict" in run("export", "junit", "--store", "empty.sqlite3", expect=EnvbuilderError)
+    assert "does not exist" in run("export", "junit", "--store", "empty.sqlite3", expect=click.UsageError)
 
 
 def test_report_writes_a_page(workspace) -> None:
