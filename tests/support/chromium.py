@@ -14,10 +14,22 @@ from pathlib import Path
 from typing import Any
 
 FLAGS = (
-    "headless=new remote-debugging-pipe no-sandbox disable-gpu disable-dev-shm-usage "
-    "disable-background-networking disable-component-update disable-default-apps disable-extensions disable-sync "
-    "metrics-recording-only no-default-browser-check no-first-run no-pings hide-scrollbars "
-    "force-color-profile=srgb"
+    "--headless=new",
+    "--remote-debugging-pipe",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-default-apps",
+    "--disable-extensions",
+    "--disable-sync",
+    "--metrics-recording-only",
+    "--no-default-browser-check",
+    "--no-first-run",
+    "--no-pings",
+    "--hide-scrollbars",
+    "--force-color-profile=srgb",
 )
 
 
