@@ -6,7 +6,7 @@ Forecasts come from versions, other builds, images with known defects, and pause
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Literal, get_args
 
@@ -136,7 +136,7 @@ def refuted(code: Code, case: Case) -> bool:
 _STOPS_BEFORE: frozenset[Complaint] = frozenset({"installing", "import", "building"})
 
 
-def asked_of(case: Case) -> set[Complaint]:
+def _asked_of(case: Case) -> set[Complaint]:
     """Return the complaints of a report; a package that stops the import is one."""
     reported = case.reported
     stops = any(row.exact and cause_of(get(row.signature).code).area == "packages" for row in case.messages)
@@ -145,12 +145,17 @@ def asked_of(case: Case) -> set[Complaint]:
     return {*reported.complaints, *(("slow",) if reported.pauses else ())}
 
 
-def stands(row: MessageMatch, case: Case) -> bool:
-    """Return True if a message explains a complaint of the report, and no stated fact refutes it.
+def standing(rows: Iterable[MessageMatch], case: Case) -> Iterator[MessageMatch]:
+    """Yield the messages that explain a complaint of the report and that no stated fact refutes.
 
     An error that a program printed is a complaint itself, and so is a title.
     """
-    known, asked = get(row.signature), asked_of(case)
+    asked = _asked_of(case)
+    return (row for row in rows if _stands(row, case, asked))
+
+
+def _stands(row: MessageMatch, case: Case, asked: set[Complaint]) -> bool:
+    known = get(row.signature)
     explained = known.explains or cause_of(known.code).explains
     goes_on = "goes_on" in known.marks or known.layer == "symptom"
     if goes_on:

@@ -28,7 +28,7 @@ from envbuilder.reproduce.causes import (
     is_cause,
     other_builds,
     slow_starts,
-    stands,
+    standing,
 )
 from envbuilder.reproduce.grammar import GRAMMAR
 from envbuilder.reproduce.messages.catalog import Layer, LogMessage, MessageMatch, get, is_title, marked
@@ -98,7 +98,7 @@ _TOWARDS_A_GPU: set[Layer] = {"driver", "loader", "container", "symptom"}
 def _related(case: Case) -> tuple[MessageMatch, ...]:
     """Keep the messages that explain the complaint; a program's own line says better what a sentence says too."""
     others = marked("other_vendor", case.messages)
-    rows = [row for row in case.messages if stands(row, case)]
+    rows = list(standing(case.messages, case))
     rest = {get(row.signature).layer for row in rows if get(row.signature).code is not None and row not in others}
     about_gpu = rest <= _TOWARDS_A_GPU if rest else "invisible" in case.reported.complaints
     if about_gpu and any(row in others for row in rows):
@@ -288,7 +288,7 @@ def _answering(case: Case) -> MessageMatch | None:
     asked, rows = set(case.reported.complaints), case.messages
     known = [*(row for row in rows if row.signature == "gpu_created"), *marked("outside", rows)]
     known += [row for row in reversed(rows) if row.signature == "last_exception"]
-    fits = (row for row in known if stands(row, case) and asked <= (get(row.signature).explains or asked))
+    fits = (row for row in standing(known, case) if asked <= (get(row.signature).explains or asked))
     return _complained_noise(case) or next(fits, None)
 
 
