@@ -80,19 +80,13 @@ def terms(case: Case) -> Facts:
     last = {python: one.version for one in finals for python in one.pythons}
     first = {python: one.version for one in reversed(finals) for python in one.pythons}
     serving = _serving(case)
-    tag = GRAMMAR.published_tags.get(versions.minor(version)) if version else None
-    tag = (
-        f"{versions.minor(version)}.0-gpu{'' if versions.is_prefix('2', own or '3') else '-py3'}"
-        if old and version
-        else tag
-    )
     offered = next((row.values["offered"] for row in case.messages if "offered" in row.values), None)
     by_offer = [python for python, text in last.items() if text == offered]
     found: dict[str, object | None] = {
         "if": _Conditions(case),
         "installed_floor": installed.driver if installed is not None else None,
         "driver_serves": branch.cuda if branch is not None else None,
-        "tag": tag,
+        "tag": _image_tag(version, own, is_old=old is not None) if version else None,
         "serving": span(list(dict.fromkeys(versions.minor(one.version) for one in serving))) or None,
         "serving_pin": f"{serving[-1].package}=={serving[-1].version}" if serving else None,
         "nvcc": _nvcc(release.cuda, case.place) if release is not None and release.cuda is not None else None,
@@ -131,6 +125,13 @@ def terms(case: Case) -> Facts:
     if paired is not None and paired != reported.packages.get("keras"):
         found["keras"] = f"keras=={paired}"
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _image_tag(version: str, python: str, *, is_old: bool) -> str | None:
+    """Return the tag of a release's official GPU image; None if the catalogue's range has none."""
+    if is_old:
+        return f"{versions.minor(version)}.0-gpu{'' if versions.is_prefix('2', python or '3') else '-py3'}"
+    return GRAMMAR.published_tags.get(versions.minor(version))
 
 
 def _serving(case: Case) -> list[TensorflowRelease]:
