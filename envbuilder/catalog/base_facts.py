@@ -92,7 +92,7 @@ def as_system(
     is_held = python in held
     others = () if wanted else tuple(one for one in (held if is_held else brought) if one != python)
     source, verified = (facts.image,), "inspected by `envbuilder catalog inspect`"
-    brings = None
+    brings, sonames = None, tuple(library.soname for library in facts.libraries)
     if facts.cuda:
         brings = BaseImage(
             name=name,
@@ -103,13 +103,7 @@ def as_system(
             python=python,
             require_cuda=facts.require_cuda,
             flavor=name,
-            holds=ImageFlavor(
-                name=name,
-                tools=facts.tools,
-                libraries=tuple(library.soname for library in facts.libraries),
-                source=source,
-                verified=verified,
-            ),
+            holds=ImageFlavor(name=name, tools=facts.tools, libraries=sonames, source=source, verified=verified),
             forward_compat=facts.forward_compat,
             source=source,
             verified=verified,
