@@ -90,10 +90,8 @@ def _bootstrap(
     engine: Engine, system: OperatingSystem, cache: Path, report: Callable[[str], None], *, renew: bool
 ) -> Base:
     if not system.suite:
-        raise InfrastructureError(
-            f"{system.name} is not a Debian suite and can only come from a registry",
-            hint=f"docker pull {system.image} where a registry has it",
-        )
+        text = f"{system.name} is not a Debian suite and can only come from a registry"
+        raise InfrastructureError(text, hint=f"docker pull {system.image} where a registry has it")
     tar, changed = _root_files(system, cache, report, renew=renew)
     if not changed and (here := _bootstrapped(engine, system)) is not None:
         report("no package has changed")

@@ -75,9 +75,8 @@ def bootstrap(suite: str, target: Path, report: Callable[[str], None]) -> str:
     Takes 30 to 60 s. Raises InfrastructureError with mmdebstrap's last lines.
     """
     if shutil.which("mmdebstrap") is None:
-        raise InfrastructureError(
-            "mmdebstrap is not installed", hint="apt-get install mmdebstrap (scripts/setup does it)"
-        )
+        hint = "apt-get install mmdebstrap (scripts/setup does it)"
+        raise InfrastructureError("mmdebstrap is not installed", hint=hint)
     lines, updates = mirror_lines(suite), " with its security updates"
     with writing(target), temporary_folder("base", within=target.parent) as folder:
         part = folder / "root.part"
@@ -152,10 +151,8 @@ def _mmdebstrap(suite: str, part: Path, mirrors: tuple[str, ...], report: Callab
             code = process.wait()
     if code:
         kind = _UpdatesError if any("security" in line for line in last) else InfrastructureError
-        raise kind(
-            f"mmdebstrap could not make {suite}:\n" + "\n".join(f"  | {line}" for line in last),
-            hint="check the mirror in apt's configuration, and that debian-archive-keyring knows this suite",
-        )
+        hint = "check the mirror in apt's configuration, and that debian-archive-keyring knows this suite"
+        raise kind("\n  | ".join((f"mmdebstrap could not make {suite}:", *last)), hint=hint)
 
 
 def _codename() -> str:

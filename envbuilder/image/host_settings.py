@@ -162,6 +162,5 @@ def host_files(
     if repository:
         found = repository_files(repository, "/run/host/apt")
         files |= {f"apt/{name}": content for name, content in found.items()}
-    for wheel in sorted(wheels.glob("*.whl")) if wheels else ():
-        files[f"wheels/{wheel.name}"] = read_users(wheel)
+    files |= {f"wheels/{one.name}": read_users(one) for one in sorted(wheels.glob("*.whl"))} if wheels else {}
     return {f"{folder}/{name}": content for name, content in files.items()}

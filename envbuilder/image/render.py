@@ -88,15 +88,14 @@ def _dockerfile(
 
     added = environment.added
     removed = joined({step.layer.folder: step.content.removed for step in steps if not step.complete})
+    pinned = system_lock.parse(system[SYSTEM_LOCK]) if SYSTEM_LOCK in system else ()
     values = {
         "environment": environment,
         "variant": environment.variant or WHOLE,
         "base": environment.on_registry_base,
         "added": added,
         "cuda": environment.packaged_cuda,
-        "system_packages": [package.pin for package in system_lock.parse(system[SYSTEM_LOCK])]
-        if SYSTEM_LOCK in system
-        else added.system_packages,
+        "system_packages": [package.pin for package in pinned] if SYSTEM_LOCK in system else added.system_packages,
         "system_locks": tuple(system),
         "system_digest": system_lock.digest(system),
         "steps": steps,
