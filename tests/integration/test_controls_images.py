@@ -41,18 +41,21 @@ MECHANISMS = {
 }
 """One control for each way in which the suite finds a defect: `make test` runs these."""
 
-OTHERS = {
-    f"{base}-{number}": tuple(one for one in group if one.name not in MECHANISMS)
-    for number, (base, group) in enumerate(groupby(CONTROLS, key=lambda control: control.base))
-}
-"""All other controls, by their base: the layers of several images are read from one archive."""
+
+def groups(*, mechanisms: bool) -> dict[Base, tuple[Control, ...]]:
+    """Return controls by their base: the layers of several images are read from one archive."""
+    chosen = sorted((one for one in CONTROLS if (one.name in MECHANISMS) is mechanisms), key=lambda one: one.base)
+    return {base: tuple(group) for base, group in groupby(chosen, key=lambda one: one.base)}
 
 
 @pytest.mark.parametrize(
     "group",
     [
-        *(pytest.param(named((name,)), id=name) for name in sorted(MECHANISMS)),
-        *(pytest.param(group, id=f"others@{name}", marks=pytest.mark.full) for name, group in OTHERS.items()),
+        *(pytest.param(group, id=f"mechanisms@{name}") for name, group in groups(mechanisms=True).items()),
+        *(
+            pytest.param(group, id=f"others@{name}", marks=pytest.mark.full)
+            for name, group in groups(mechanisms=False).items()
+        ),
     ],
 )
 def test_each_control_leads_to_its_one_finding(group: tuple[Control, ...], controller: Controller) -> None:
