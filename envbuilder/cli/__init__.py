@@ -91,10 +91,12 @@ def help_texts() -> dict[str, str]:
 
 
 def _prepared(command: click.Command, words: str) -> click.Command:
-    """Refuse empty values, and add the help text, marked so that click keeps the lines of its examples."""
+    """Refuse empty values, and add the help texts, marked so that click keeps the lines of its examples."""
     command.help = re.sub(r"\n\n(?=Examples?:\n)", "\n\n\b\n", help_texts().get(words, "").strip())
     for parameter in command.params:
         refuse_empty(parameter)
+        if isinstance(parameter, click.Option) and parameter.help is None:
+            parameter.help = help_texts().get(f"{words.partition(' ')[0]} {parameter.opts[-1]}")
     for child in command.commands.items() if isinstance(command, click.Group) else ():
         _prepared(child[1], f"{words} {child[0]}")
     return command

@@ -1,10 +1,14 @@
-"""``envbuilder fleet``: validate environments on the host classes of a fleet, and show the state."""
+"""``envbuilder fleet``: validate environments on the host classes of a fleet, and show the state.
+
+The texts of its options are in ``help.yaml``.
+"""
 
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import click
 
@@ -18,61 +22,34 @@ _FILE = common.FilePath(path_type=Path)
 _fleet = common.together(
     common.matrix_argument,
     common.select_option,
-    click.option(
-        "--fleet",
-        required=True,
-        type=_FILE,
-        metavar="FILE",
-        help="YAML list of hosts: name, driver, gpus, and the number of equal hosts (count).",
-    ),
-    click.option(
-        "--from", "repository", required=True, metavar="HOST/REPOSITORY", help="Repository of the published images."
-    ),
-    click.option("--key", "keys", multiple=True, type=_FILE, help="A trusted public key (PEM)."),
-    click.option("--identity", help="A trusted Sigstore identity; with --issuer."),
-    click.option("--issuer", help="The token service that certifies --identity, such as that of a CI system."),
-    click.option(
-        "--max-age", default="90d", show_default=True, metavar="AGE", help="Maximum age of a PASSED: 90d, 12h."
-    ),
-    click.option("--again", is_flag=True, help="Repeat validations that this suite ended without an answer."),
+    click.option("--fleet", required=True, type=_FILE, metavar="FILE"),
+    click.option("--from", "repository", required=True, metavar="HOST/REPOSITORY"),
+    click.option("--key", "keys", multiple=True, type=_FILE),
+    click.option("--identity"),
+    click.option("--issuer"),
+    click.option("--max-age", default="90d", show_default=True, metavar="AGE"),
+    click.option("--again", is_flag=True),
     common.format_option,
 )
 """The options of every command that reads a fleet's state."""
 
-_signing = common.together(
-    click.option(
-        "--sign",
-        "signers",
-        multiple=True,
-        type=_FILE,
-        help="A private key that signs the verdicts; default: the path in TF_ENVBUILDER_SIGNING_KEY.",
-    ),
-    common.keyless_option,
-)
+_signing = common.together(click.option("--sign", "signers", multiple=True, type=_FILE), common.keyless_option)
 
-_insecure = click.option("--insecure", is_flag=True, help="Accept a scheduler on another host without TLS.")
+_insecure = click.option("--insecure", is_flag=True)
 
 
 @click.group("fleet")
 def command() -> None: ...
 
 
-@command.command("plan")
-@_fleet
-def plan(**values: Any) -> None:  # noqa: ANN401 - click's values
-    _show("plan", **values)
-
-
-@command.command("status")
-@_fleet
-def status(**values: Any) -> None:  # noqa: ANN401 - click's values
-    _show("status", **values)
-
-
-def _show(asked: Literal["plan", "status"], form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
+def _show(asked: Any, form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.jobs.fleet.run import FleetOptions, as_text, open_fleet
 
     finish(open_fleet(common.read_options(FleetOptions, values), load()).survey(asked), form, as_text)
+
+
+for _asked in ("plan", "status"):
+    command.command(_asked)(_fleet(partial(_show, _asked)))
 
 
 @command.command("run")
@@ -80,25 +57,14 @@ def _show(asked: Literal["plan", "status"], form: str, **values: Any) -> None:  
 @_signing
 @common.profile_option
 @common.gpus_option
-@click.option(
-    "--dask",
-    metavar="local|ADDRESS",
-    callback=lambda _, __, value: None if value == "local" else value,
-    help="Run on this host (local, the default), or on the workers of a Dask scheduler (`envbuilder fleet worker`).",
-)
-@click.option("--build", is_flag=True, help="First build and publish the images that the registry lacks.")
-@click.option(
-    "--timeout",
-    default="10m",
-    show_default=True,
-    metavar="AGE",
-    help="With --dask: how long a host class may lack workers.",
-)
+@click.option("--dask", default="local", metavar="local|ADDRESS")
+@click.option("--build", is_flag=True)
+@click.option("--timeout", default="10m", show_default=True, metavar="AGE")
 @_insecure
 def run_command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
-    from envbuilder.jobs.fleet.run import FleetRunOptions, as_text, run
+    from envbuilder.jobs.fleet.run import FleetOptions, as_text, run
 
-    finish(run(common.read_options(FleetRunOptions, values), load()), form, as_text)
+    finish(run(common.read_options(FleetOptions, values), load()), form, as_text)
 
 
 @command.command("prove")
@@ -113,7 +79,7 @@ def prove_command(spec: BinaryIO, form: str, **signing: Any) -> None:  # noqa: A
 
 @command.command("worker")
 @click.argument("address")
-@click.option("--name", default="", help="Name of this worker on the scheduler; default: its address.")
+@click.option("--name", default="")
 @_insecure
 def worker(address: str, name: str, *, insecure: bool) -> None:
     from envbuilder.jobs.fleet.prove import ready_worker
@@ -130,25 +96,12 @@ def worker(address: str, name: str, *, insecure: bool) -> None:
 @click.argument("scheduler", type=click.Choice(["slurm", "kubernetes", "dask"]), metavar="slurm|kubernetes")
 @_fleet
 @common.profile_option
-@click.option("--runner", default="", metavar="IMAGE", help="Kubernetes: an image that contains envbuilder.")
-@click.option(
-    "--key-secret",
-    default="envbuilder-signing-key",
-    show_default=True,
-    help="Kubernetes: the secret with the signing key, as envbuilder.key.",
-)
-@click.option("--pull-secret", default="", help="Kubernetes: the secret with the registry's login.")
-@click.option(
-    "--gpu-claim", default="", metavar="TEMPLATE", help="Kubernetes: a ResourceClaimTemplate instead of nvidia.com/gpu."
-)
-@click.option("--namespace", default="", help="Kubernetes: the namespace of the Jobs.")
-@click.option(
-    "-o",
-    "--output",
-    type=common.FilePath(path_type=Path, file_okay=False),
-    default=Path("out/fleet"),
-    show_default=True,
-)
+@click.option("--runner", default="", metavar="IMAGE")
+@click.option("--key-secret", default="envbuilder-signing-key", show_default=True)
+@click.option("--pull-secret", default="")
+@click.option("--gpu-claim", default="", metavar="TEMPLATE")
+@click.option("--namespace", default="")
+@click.option("-o", "--output", type=common.FilePath(path_type=Path, file_okay=False), default=Path("out/fleet"))
 def export(scheduler: str, form: str, output: Path, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.errors import UsageError
     from envbuilder.jobs.fleet.export import export_jobs

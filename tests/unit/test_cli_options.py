@@ -79,9 +79,10 @@ def test_since_accepts_dates_and_ages() -> None:
 
 def test_every_command_has_a_help_text_and_every_text_a_command() -> None:
     known = {" ".join(words): command.help for words, command in commands()}
+    options = {f"{words[0]} {one.opts[-1]}" for words, command in commands() for one in command.params}
     groups = {words.partition(" ")[0] for words in known if " " in words}
     assert all(known.values())
-    assert set(help_texts()) <= {"envbuilder", *groups, *known}
+    assert set(help_texts()) <= {"envbuilder", *groups, *known, *options}
 
 
 @pytest.mark.parametrize(

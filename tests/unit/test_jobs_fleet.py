@@ -23,7 +23,7 @@ from envbuilder.errors import InfrastructureError
 from envbuilder.jobs.fleet import prove
 from envbuilder.jobs.fleet import run as fleet_run
 from envbuilder.jobs.fleet.job import Job, is_pending
-from envbuilder.jobs.fleet.run import FleetDocument, FleetQuery, FleetRunOptions, as_text, open_fleet
+from envbuilder.jobs.fleet.run import FleetDocument, FleetOptions, FleetQuery, as_text, open_fleet
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.verdict import HostClassState, HostRef, Verdict
 
@@ -58,9 +58,9 @@ class Team:
     def become(self, host: HostRef) -> None:
         (self.world.folder / "host-here.json").write_bytes(msgspec.json.encode(host))
 
-    def options(self, **given: Any) -> FleetRunOptions:
+    def options(self, **given: Any) -> FleetOptions:
         keys = self.world.folder / "keys"
-        return FleetRunOptions(
+        return FleetOptions(
             matrix="matrix.yaml",
             fleet=Path("fleet.yaml"),
             repository=self.world.to.name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -15,7 +15,7 @@ import msgspec
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import Choice, choose, read_fleet
-from envbuilder.compat.fleet import Cell, FleetHost, HostGroup, host_groups, is_of_class, place
+from envbuilder.compat.fleet import FleetHost, HostGroup, host_groups, is_of_class, place
 from envbuilder.environment import Environment
 from envbuilder.errors import ExitCode, UsageError
 from envbuilder.host import describe
@@ -36,7 +36,7 @@ from envbuilder.workspace import Workspace, users_text
 
 
 class FleetOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of every command that reads a fleet's state."""
+    """Options of every command that reads a fleet's state; from ``signers`` on they are those of `fleet run`."""
 
     matrix: str | None = None
     selectors: tuple[str, ...] = ()
@@ -49,28 +49,9 @@ class FleetOptions(msgspec.Struct, frozen=True, kw_only=True):
     again: bool = False
     profile: Profile = "quick"
     gpus: str = "auto"
-
-    def terms(self) -> dict[str, Any]:
-        """Return what all jobs of a run have in common. They include public keys, never a private one."""
-        return {
-            "repository": destination(self.repository).name,
-            "suite": suite_plan.digest(),
-            "profile": self.profile,
-            "gpus": self.gpus,
-            "again": self.again,
-            "max_age_s": duration(self.max_age),
-            "trusted": tuple(sorted(users_text(path) for path in self.keys)),
-            "identity": self.identity or "",
-            "issuer": self.issuer or "",
-        }
-
-
-class FleetRunOptions(FleetOptions, frozen=True, kw_only=True):
-    """Options of `fleet run`."""
-
     signers: tuple[Path, ...] = ()
     keyless: bool = False
-    dask: str | None = None
+    dask: str = "local"
     build: bool = False
     timeout: str = "10m"
     insecure: bool = False
@@ -142,9 +123,9 @@ class FleetQuery:
 
     def survey(self, asked: Literal["plan", "status", "run"]) -> FleetDocument:
         """Look up every environment on every host class."""
-        to, classes = self.registrar.repository.reference, host_groups(self.hosts)
+        to, groups = self.registrar.repository.reference, host_groups(self.hosts)
         with advising(to):
-            found = in_parallel(partial(_rows, kinds=classes, fleet=self), self.choice.environments)
+            found = in_parallel(partial(_rows, groups=groups, fleet=self), self.choice.environments)
         rows = tuple(row for same in found for row in same)
         states: Counter[str] = Counter(row.state for row in rows)
         name = f" {self.options.matrix}" if self.options.matrix else ""
@@ -166,9 +147,10 @@ class FleetQuery:
 
         The records of the environments are those of this folder. Raises UsageError if it lacks one that is necessary.
         """
+        options, jobs = self.options, {}
         environments = {environment.id: environment for environment in self.choice.environments}
         record = cache(lambda name: packed(environments[name], Workspace.here()))
-        terms, jobs = self.options.terms(), {}
+        trusted = tuple(sorted(map(users_text, options.keys)))  # public keys, never a private one
         for row in document.rows:
             environment = environments[row.environment]
             is_here = environment.arch == self.arch if build else row.here
@@ -176,15 +158,22 @@ class FleetQuery:
                 continue
             more: dict[str, Any] = {"digest": row.digest, "gpu": row.gpu, "driver": row.driver}
             spec = JobSpec(
+                repository=document.repository,
                 environment=row.environment,
                 level=_level(environment),
                 arch=environment.arch,
+                suite=document.suite,
                 record=record(row.environment),
-                **terms,
+                profile=options.profile,
+                gpus=options.gpus,
+                again=options.again,
+                max_age_s=self.registrar.max_age_s,
+                trusted=trusted,
+                identity=options.identity or "",
+                issuer=options.issuer or "",
                 **({"matrix": self.choice.matrix} if build else more),
             )
-            hosts = tuple(host for host in self.hosts if host.name in row.hosts)
-            jobs[row.environment, row.kind] = Job(spec, hosts)
+            jobs[row.environment, row.kind] = Job(spec, tuple(host for host in self.hosts if host.name in row.hosts))
         return jobs
 
 
@@ -196,22 +185,21 @@ def open_fleet(options: FleetOptions, catalog: Catalog) -> FleetQuery:
     return FleetQuery(options, choice, read_fleet(options.fleet, catalog), registrar, describe())
 
 
-def _rows(environment: Environment, kinds: dict[HostGroup, FleetHost], fleet: FleetQuery) -> list[FleetRow]:
+def _rows(environment: Environment, groups: dict[HostGroup, FleetHost], fleet: FleetQuery) -> list[FleetRow]:
     """Return one row for each host class: first the compatible ones, then the impossible ones."""
-    by_class: dict[tuple[str, str], list[tuple[HostGroup, Cell]]] = {}
-    for host, cell in zip(kinds, place((environment,), tuple(kinds.values()), fleet.choice.catalog), strict=True):
-        for host_class in _classes(environment, host, fleet.choice.catalog):
-            by_class.setdefault(host_class, []).append((host, cell))
-    works = {name: [host for host, cell in found if cell.compatible is not False] for name, found in by_class.items()}
-    wanted = [host_class for host_class, hosts in works.items() if hosts]
+    catalog, why = fleet.choice.catalog, dict[tuple[str, str], str]()
+    works, fails = dict[tuple[str, str], list[HostGroup]](), dict[tuple[str, str], list[HostGroup]]()
+    for group, cell in zip(groups, place((environment,), tuple(groups.values()), catalog), strict=True):
+        for host_class in _classes(environment, group, catalog):
+            (fails if cell.compatible is False else works).setdefault(host_class, []).append(group)
+            why.setdefault(host_class, cell.why)
     level, tag = _level(environment), environment.image_tag
-    image = fleet.registrar.standing(environment.id, level, wanted, tag) if wanted else None
+    image = fleet.registrar.standing(environment.id, level, works, tag) if works else None
     standings, rows = {(one.gpu, one.driver): one for one in image.kinds} if image else {}, []
-    for (gpu, driver), found in sorted(by_class.items(), key=lambda one: one[0] not in wanted):
-        hosts = works[gpu, driver] or [host for host, _ in found]
+    for (gpu, driver), hosts in (works | {one: fails[one] for one in fails if one not in works}).items():
         state: dict[str, Any] = {"state": "unpublished"}
-        if not works[gpu, driver]:
-            state = {"state": "impossible", "why": found[0][1].why}
+        if (gpu, driver) not in works:
+            state = {"state": "impossible", "why": why[gpu, driver]}
         elif image is not None and (standing := standings.get((gpu, driver))):
             shared = ("state", "level", "ran_on", "finished", "age_s", "why")
             state = {name: getattr(standing, name) for name in shared} | {"digest": image.digest}
@@ -244,36 +232,33 @@ def _classes(environment: Environment, host: HostGroup, catalog: Catalog) -> tup
     return tuple(dict.fromkeys((catalog.gpu_model(gpu) or gpu, driver) for gpu in host.gpus))
 
 
-def run(options: FleetRunOptions, catalog: Catalog) -> FleetDocument:
+def run(options: FleetOptions, catalog: Catalog) -> FleetDocument:
     """Run pending validations on this host, or on a Dask scheduler's workers. Raises UsageError for wrong options."""
-    say = Console().say
-    if options.dask is None:
-        fleet, signing = open_fleet(options, catalog), Signing(options.signers, options.keyless)
+    say, signing = Console().say, Signing(options.signers, options.keyless)
+    if options.dask == "local":
+        fleet = open_fleet(options, catalog)
         trusting(signing.sealer(), fleet.registrar.openers)
 
-        def run_here(jobs: Iterable[Job]) -> Mapping[str, Attempts]:
+        def run_here(jobs: Iterable[Job]) -> dict[str, Attempts]:
             return {job.name: Attempts(job, end=prove(job.data, signing, catalog)) for job in jobs}
 
-        return _run_jobs(options, fleet, run_here, say)
-    if options.signers or options.keyless:
+        return _run_jobs(fleet, run_here, say)
+    if signing != Signing():
         raise UsageError("with --dask the workers sign", hint=f"set {SIGNING_KEY} to the path of the key there")
     check_address(options.dask, insecure=options.insecure)
     fleet = open_fleet(options, catalog)
     with DaskEngine(options.dask, say) as engine:
-        return _run_jobs(options, fleet, Dispatcher(engine, say, duration(options.timeout)).run, say)
+        return _run_jobs(fleet, Dispatcher(engine, say, duration(options.timeout)).run, say)
 
 
 def _run_jobs(
-    options: FleetRunOptions,
-    fleet: FleetQuery,
-    execute: Callable[[Iterable[Job]], Mapping[str, Attempts]],
-    say: Callable[[str], None],
+    fleet: FleetQuery, execute: Callable[[Iterable[Job]], dict[str, Attempts]], say: Callable[[str], None]
 ) -> FleetDocument:
     """Run what is pending as jobs, first the builds of missing images if that is wanted, and return the state after."""
     outcomes: dict[tuple[str, str], Attempts] = {}
     look = partial(with_patience, partial(fleet.survey, "run"), say)
-    for build in (True, False) if options.build else (False,):
-        jobs = fleet.jobs(look(), build=build, local=options.dask is None)
+    for build in (True, False) if fleet.options.build else (False,):
+        jobs = fleet.jobs(look(), build=build, local=fleet.options.dask == "local")
         ended = execute(jobs.values())
         outcomes |= {place: ended[job.name] for place, job in jobs.items()}
     document = look()
