@@ -87,7 +87,7 @@ class DaskEngine:
     """The workers of a scheduler."""
 
     address: str
-    say: Callable[[str], None] = lambda _: None
+    say: Callable[[str], None]
     _titles: dict[str, str] = field(default_factory=dict)
     _client: Any = None
 
@@ -109,11 +109,9 @@ class DaskEngine:
         if self._client is not None:
             with suppress(*_CONNECTION_ERRORS):
                 self._client.close(timeout=1)
-        try:
+        with _reaching(self.address):
             self._client = dask().Client(self.address, timeout=CONNECT_S, set_as_default=False)
             self._client.subscribe_topic(_TOPIC, self._line)
-        except _CONNECTION_ERRORS as error:
-            raise _away(self.address, error) from error
 
     def _line(self, event: tuple[object, Mapping[str, str]]) -> None:
         if title := self._titles.get(event[1]["key"]):
@@ -123,11 +121,9 @@ class DaskEngine:
         """Return the workers with the jobs that each has. Raises InfrastructureError if the scheduler is away."""
         if self._client.status != "running":  # the scheduler was lost; it may have come back
             self._connect()
-        try:
+        with _reaching(self.address):
             known: Mapping[str, Mapping[str, Any]] = self._client.scheduler_info(n_workers=-1)["workers"]
             jobs: Mapping[str, Sequence[str]] = self._client.processing()
-        except _CONNECTION_ERRORS as error:
-            raise _away(self.address, error) from error
         named = ((address, str(one.get("name") or address), one) for address, one in known.items())
         return tuple(
             Worker(address, name, frozenset(one.get("resources") or ()), frozenset(map(str, jobs.get(address, ()))))
@@ -266,32 +262,27 @@ class Dispatcher:
 
     def _end(self, one: Attempts, lost: str) -> None:
         """Note the end of an attempt: an answer, a loss, or a refusal by the worker's check, which is none."""
-        title, worker = one.job.title, one.on
+        worker, one.end = one.on, None
         try:
-            one.end = self.engine.end(one.future)
-            why = terminal_text.line("; ".join(one.end.reasons))
-            lost = why if one.end.is_lost else ""
+            end = self.engine.end(one.future)
+            why, one.end = terminal_text.line("; ".join(end.reasons)), None if end.did == "refused" else end
         except LostError as error:
-            one.end, lost = None, lost or str(error)
-        one.future, one.since = None, time.monotonic()
-        one.number += 1
-        if one.end is not None and one.end.did == "refused":
+            end, why = None, lost or str(error)
+        one.future, one.since, one.number = None, time.monotonic(), one.number + 1
+        if end is not one.end:
             self._refused[worker.address] = why, one.since
             self._report(f"{worker.name} is not used: {why}")
-            one.end = None
             return
         self._refused.pop(worker.address, None)
-        if lost:
-            one.lost.append((worker.name, lost))
-        self.say(f"{title}: lost on {worker.name}: {lost}" if lost else f"{title}: ended on {worker.name}")
+        one.lost += [(worker.name, why)] if one.is_lost else []
+        self.say(f"{one.job.title}: {f'lost on {worker.name}: {why}' if one.is_lost else f'ended on {worker.name}'}")
 
     def _start(self, one: Attempts, workers: tuple[Worker, ...], busy: set[str]) -> None:
         """Start a job on a free worker of its class, or join it where it is; otherwise report the wait, or give up."""
         job, now, losers = one.job, time.monotonic(), [name for name, _ in one.lost]
         of_class = [worker for worker in workers if job.worker_class in worker.classes]
         sound = [worker for worker in of_class if worker.address not in self._refused]
-        since = {address: then + REPEAT_S for address, (_, then) in self._refused.items()}
-        usable = [worker for worker in of_class if now > since.get(worker.address, 0)]
+        usable = [one for one in of_class if one in sound or now > self._refused[one.address][1] + REPEAT_S]
         others = [worker for worker in usable if worker.name not in losers[-1:]] or usable
         free = [worker for worker in others if not worker.keys and worker.address not in busy]
         at = {worker: number for worker in workers if (number := worker.attempt_at(job)) is not None}
@@ -413,28 +404,28 @@ def _check_scheduler(address: str) -> None:
     """Check that an address is a scheduler's: Dask's client waits for a minute, and ends with a traceback."""
 
     async def kind() -> str:
-        remote = dask().rpc(address, connection_args=dask().Security().get_connection_args("client"))
-        try:
+        async with dask().rpc(address, connection_args=dask().Security().get_connection_args("client")) as remote:
             return str((await remote.identity(n_workers=0)).get("type"))
-        finally:
-            await remote.close_rpc()
 
     try:
         dask().comm.get_address_host_port(address)
     except ValueError as error:
         text = f"{address!r} is not the address of a scheduler: {error}"
         raise UsageError(text, hint="--dask tls://scheduler:8786") from error
-    try:
+    with _reaching(address):
         found = asyncio.run(asyncio.wait_for(kind(), CONNECT_S))
-    except _CONNECTION_ERRORS as error:
-        raise _away(address, error) from error
     if found != "Scheduler":
         raise UsageError(f"{address} is a {found} of Dask", hint="give the address that `dask scheduler` prints")
 
 
-def _away(address: str, error: Exception) -> InfrastructureError:
-    hint = "check its address, that it runs, and the certificates in Dask's configuration; then run this again"
-    return InfrastructureError(f"the scheduler {address} does not answer: {_text(error)}", hint=hint)
+@contextmanager
+def _reaching(address: str) -> Iterator[None]:
+    """Raise InfrastructureError if the scheduler does not answer."""
+    try:
+        yield
+    except _CONNECTION_ERRORS as error:
+        hint = "check its address, that it runs, and the certificates in Dask's configuration; then run this again"
+        raise InfrastructureError(f"the scheduler {address} does not answer: {_text(error)}", hint=hint) from error
 
 
 def _text(error: Exception) -> str:
