@@ -19,19 +19,13 @@ from envbuilder.support.architectures import ARCHS
 from envbuilder.support.templates import text_template
 from envbuilder.workspace import read_users, remove, shipped, write_atomically
 
-_FORMS = {
-    "slurm": ("slurm.sbatch", "constraint", "a Slurm constraint", "constraint: a100&driver-535"),
-    "kubernetes": (
-        "kubernetes-job.yaml",
-        "labels",
-        "Kubernetes labels",
-        "`kubectl get nodes --show-labels` shows them",
-    ),
-}
-"""The template of each scheduler, and the field of the fleet file that selects nodes, in words and with a hint."""
+_TEMPLATES = {"slurm": Path("slurm.sbatch"), "kubernetes": Path("kubernetes-job.yaml")}
 
-_ANSWERS = (1, 2, 3, 4, 6, 8, 70)
-"""Exit codes of `fleet prove` after which another attempt is useless: an answer, a mistake, a bug."""
+_SELECTORS = {
+    "slurm": ("constraint", "a Slurm constraint", "constraint: a100&driver-535"),
+    "kubernetes": ("labels", "Kubernetes labels", "`kubectl get nodes --show-labels` shows them"),
+}
+"""The field of the fleet file that selects nodes, in words and with a hint."""
 
 
 def export_jobs(
@@ -48,7 +42,7 @@ def export_jobs(
         raise UsageError("Kubernetes needs an image that contains envbuilder", hint=hint)
     files = render_jobs(scheduler, jobs, matrix, cluster)
     marker = f"Written by `envbuilder fleet export {scheduler}`".encode()
-    for old in (path for path in folder.glob("*") if path.suffix == Path(_FORMS[scheduler][0]).suffix):
+    for old in folder.glob(f"*{_TEMPLATES[scheduler].suffix}"):
         if old.name not in files and marker in read_users(old)[:200]:
             remove(old)
     for name, content in files.items():
@@ -61,30 +55,28 @@ def render_jobs(scheduler: str, jobs: Iterable[Job], matrix: str, cluster: Mappi
     by_class: dict[str, list[Job]] = {}
     for job in {job.name: job for job in jobs}.values():
         by_class.setdefault(job.spec.host_class, []).append(job)
-    template = text_template(shipped("templates") / f"{_FORMS[scheduler][0]}.j2", {"quote": shlex.quote})
+    template = text_template(shipped("templates") / f"{_TEMPLATES[scheduler]}.j2", {"quote": shlex.quote})
     files = {}
-    for host_class, (first, *others) in by_class.items():
-        name = f"{'-'.join(re.findall(r'[a-zA-Z0-9.]+', host_class))}{Path(_FORMS[scheduler][0]).suffix}"
+    for host_class, same in by_class.items():
+        first, name = same[0].spec, "-".join(re.findall(r"[a-zA-Z0-9.]+", host_class)) + _TEMPLATES[scheduler].suffix
         # Named by its content: a scheduler that does not change a job takes the next export as well.
-        key = hashlib.sha256("\n".join(job.name for job in (first, *others)).encode()).hexdigest()[:12]
+        key = hashlib.sha256("\n".join(job.name for job in same).encode()).hexdigest()[:12]
         files[name] = template.render(
             file=name,
-            job_name=f"envbuilder-{name_part(first.spec.gpu)}-{key}",
-            host_class=host_class,
+            job_name=f"envbuilder-{name_part(first.gpu)}-{key}",
             matrix=matrix,
-            specs=[decoding.lossy(job.data) for job in (first, *others)],
-            gpu=bool(first.spec.gpu),
-            nodes=_nodes(scheduler, first) if first.spec.gpu else {},
-            arch=next(name for name, arch in ARCHS.items() if arch == first.spec.arch),
+            first=first,
+            specs=[decoding.lossy(job.data) for job in same],
+            nodes=_nodes(scheduler, same[0]) if first.gpu else {},
+            arch=next(name for name, arch in ARCHS.items() if arch == first.arch),
             cluster=cluster,
-            answers=_ANSWERS,
         )
     return files
 
 
 def _nodes(scheduler: str, job: Job) -> Any:  # noqa: ANN401 - a constraint of Slurm, or labels of Kubernetes
     """Return what selects the nodes of a host class, from the first row of the fleet file that has it."""
-    _, field, words, hint = _FORMS[scheduler]
+    field, words, hint = _SELECTORS[scheduler]
     if scheduler == "kubernetes" and " MIG " in job.spec.gpu:
         text = f"a pod cannot tell a MIG slice from its board, and {job.spec.host_class} is a slice"
         raise UsageError(text, hint="run `envbuilder fleet run` on that node")
