@@ -138,13 +138,12 @@ class ProofDocument(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_lost(self) -> bool:
         """True if it says nothing about an image: a broken host, no envbuilder there, or a signal."""
-        return self.exit_code in _REPEATABLE or self.exit_code < 0 or self.exit_code >= _FIRST_SIGNAL
+        broken = (ExitCode.INFRASTRUCTURE, ExitCode.PUBLISH_FAILED)
+        return self.exit_code in broken or not 0 <= self.exit_code < _NO_END
 
 
-_REPEATABLE = (ExitCode.INFRASTRUCTURE, ExitCode.PUBLISH_FAILED, ExitCode.INTERRUPTED, 126, 127)
-"""Exit codes that say nothing about an image; the last two are a shell's for a program that it cannot start."""
-
-_FIRST_SIGNAL = 129
+_NO_END = 126
+"""The first exit code of a shell that cannot start a program, or whose program was ended by a signal."""
 
 
 def end_of(code: int, out: bytes) -> ProofDocument:
@@ -168,18 +167,16 @@ def packed(environment: Environment, workspace: Workspace) -> bytes:
     base, added = environment.on_registry_base, environment.added
     files = {f"images/{name}": data for name, data in build_files(environment.id, workspace).items()}
     if environment.variant and not files:
-        text = f"this folder has no images/{environment.id}, so the files that the variant {environment.variant}"
-        hint = "run it in a checkout with images/; for a new environment first: "
-        hint += workspace.command("lock", environment.id)
-        raise UsageError(f"{environment.id}: {text} leaves out are unknown", hint=hint)
+        text = f"{environment.id}: the files that the variant {environment.variant} leaves out are unknown here"
+        hint = f"run it where images/ is; for a new environment first: {workspace.command('lock', environment.id)}"
+        raise UsageError(text, hint=hint)
     lock = files.get(f"images/{environment.id}/{LOCK}", b"")
     pins = {name: pin for name, pin in read_pins(workspace).items() if name.encode() in lock}
     files["images/wheels.json"] = msgspec.json.encode(WheelPins(wheels=pins), order="sorted")
-    own = [workspace.known_image(environment.id)]
-    own += [workspace.base(base.image.rpartition("@")[2])] if base else []
-    places = {path.relative_to(workspace.root).as_posix(): path for path in own}
-    names = (*(source for source, _ in added.files), *added.certificates, added.template)
-    places |= {name: workspace.users(name) for name in names if name}
+    facts = [workspace.base(base.image.rpartition("@")[2])] if base else []
+    places = {f"{one.relative_to(workspace.root)}": one for one in (workspace.known_image(environment.id), *facts)}
+    users = filter(None, (*(source for source, _ in added.files), *added.certificates, added.template))
+    places |= {name: workspace.users(name) for name in users}
     files |= {name: data for name, path in places.items() if (data := read_stored(path)) is not None}
     return zlib.compress(msgspec.msgpack.encode(files, order="sorted"), 9)
 

@@ -115,10 +115,9 @@ def _ready(spec: JobSpec, to: Reference, host: HostRef, signing: Signing, catalo
         hint = "correct the constraint or labels of the fleet file: they lead to another host class"
         raise InfrastructureError(f"the job needs {spec.host_class}, this host has {here}", hint=hint)
     with temporary_folder("trusted") as folder:
-        paths = tuple(folder / f"{number}.pub" for number in range(len(spec.trusted)))
-        for path, pem in zip(paths, spec.trusted, strict=True):
-            write_atomically(path, pem.encode())
-        openers = openers_of(paths, spec.identity or None, spec.issuer or None)
+        write_atomically(folder / "keys.pub", "\n".join(spec.trusted).encode())
+        keys = (folder / "keys.pub",) if spec.trusted else ()
+        openers = openers_of(keys, spec.identity or None, spec.issuer or None)
     sealer, engine = trusting(signing.sealer(), openers), _engine()
     registrar = Registrar(Repository(to, os.environ), openers, catalog.gpu_model, spec.max_age_s)
     registrar.repository.manifest("envbuilder-check")
