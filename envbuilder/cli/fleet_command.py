@@ -82,13 +82,11 @@ def prove_command(spec: BinaryIO, form: str, **signing: Any) -> None:  # noqa: A
 @click.option("--name", default="")
 @_insecure
 def worker(address: str, name: str, *, insecure: bool) -> None:
-    from envbuilder.jobs.fleet.prove import ready_worker
-    from envbuilder.jobs.fleet.workers import check_address, worker_command
+    from envbuilder.jobs.fleet.prove import worker_command
+    from envbuilder.jobs.fleet.workers import check_address
 
     check_address(address, insecure=insecure)
-    advertised = ready_worker(load())
-    Console().say(f"this host is {', '.join(advertised)}")
-    words = worker_command(address, advertised, name)
+    words = worker_command(address, name, load())
     os.execv(words[0], words)  # noqa: S606 - this Python, without a shell
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import sys
 import time
 from dataclasses import replace
 from functools import partial
@@ -132,13 +133,20 @@ def _engine() -> Engine:
     return engine
 
 
-def ready_worker(catalog: Catalog) -> dict[str, int]:
-    """Check that this host can be a worker; return the host classes that it advertises."""
+def worker_command(address: str, name: str, catalog: Catalog) -> tuple[str, ...]:
+    """Check that this host can be a worker; return the command of one that runs one job at a time.
+
+    It advertises the host's classes. Certificates are Dask's configuration, such as `DASK_DISTRIBUTED__COMM__TLS__…`.
+    """
     dask()
     Signing().sealer()
     _engine()
     host = describe()
-    return advertised(host.driver, (gpu.name for gpu in host.gpus), platform.machine(), catalog)
+    resources = advertised(host.driver, (gpu.name for gpu in host.gpus), platform.machine(), catalog)
+    Console().say(f"this host is {', '.join(resources)}")
+    one_each = " ".join(f"{host_class}={count}" for host_class, count in resources.items())
+    options = ("--nthreads", "1", "--nworkers", "1", "--no-dashboard", "--resources", one_each)
+    return (sys.executable, "-m", "dask", "worker", address, *options, *(("--name", name) if name else ()))
 
 
 def _validate(spec: JobSpec, ready: _Ready, document: ProofDocument) -> ProofDocument:

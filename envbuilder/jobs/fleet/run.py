@@ -149,7 +149,7 @@ class FleetQuery:
         """
         options, jobs = self.options, {}
         environments = {environment.id: environment for environment in self.choice.environments}
-        record = cache(lambda name: packed(environments[name], Workspace.here()))
+        record = cache(lambda name: packed(environments[name], Workspace.here(options.matrix)))
         trusted = tuple(sorted(map(users_text, options.keys)))  # public keys, never a private one
         for row in document.rows:
             environment = environments[row.environment]

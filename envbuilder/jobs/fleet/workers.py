@@ -262,19 +262,20 @@ class Dispatcher:
 
     def _end(self, one: Attempts, lost: str) -> None:
         """Note the end of an attempt: an answer, a loss, or a refusal by the worker's check, which is none."""
-        worker, one.end = one.on, None
+        worker = one.on
         try:
-            end = self.engine.end(one.future)
-            why, one.end = terminal_text.line("; ".join(end.reasons)), None if end.did == "refused" else end
+            one.end = self.engine.end(one.future)
+            why = terminal_text.line("; ".join(one.end.reasons))
         except LostError as error:
-            end, why = None, lost or str(error)
+            one.end, why = None, lost or str(error)
         one.future, one.since, one.number = None, time.monotonic(), one.number + 1
-        if end is not one.end:
-            self._refused[worker.address] = why, one.since
+        if one.end is not None and one.end.did == "refused":
+            one.end, self._refused[worker.address] = None, (why, one.since)
             self._report(f"{worker.name} is not used: {why}")
             return
         self._refused.pop(worker.address, None)
-        one.lost += [(worker.name, why)] if one.is_lost else []
+        if one.is_lost:
+            one.lost.append((worker.name, why))
         self.say(f"{one.job.title}: {f'lost on {worker.name}: {why}' if one.is_lost else f'ended on {worker.name}'}")
 
     def _start(self, one: Attempts, workers: tuple[Worker, ...], busy: set[str]) -> None:
@@ -368,16 +369,6 @@ def run_job(spec: JobSpec, key: str) -> tuple[int, bytes]:
     if code is None:
         raise RuntimeError(f"its worker left, or it did not end within {_JOB_S / 3600:.0f} hours")
     return code, bytes(out)
-
-
-def worker_command(address: str, resources: Mapping[str, int], name: str) -> tuple[str, ...]:
-    """Return the command of a worker that runs one job at a time and advertises its host classes.
-
-    Certificates are Dask's configuration, such as `DASK_DISTRIBUTED__COMM__TLS__…`.
-    """
-    advertised = " ".join(f"{host_class}={count}" for host_class, count in resources.items())
-    options = ("--nthreads", "1", "--nworkers", "1", "--no-dashboard", "--resources", advertised)
-    return (sys.executable, "-m", "dask", "worker", address, *options, *(("--name", name) if name else ()))
 
 
 def check_address(address: str, *, insecure: bool) -> None:
