@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -66,5 +67,5 @@ def command(
     )
     for path in init(folder or Path(), options, load()):
         click.echo(f"written: {path}")
-    where = f"cd {folder} && " if folder else ""
+    where = f"cd {shlex.quote(str(folder))} && " if folder and folder.resolve() != Path.cwd() else ""
     click.echo(f"next: {where}envbuilder run")
