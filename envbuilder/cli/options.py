@@ -100,7 +100,8 @@ def _environments(context: click.Context) -> Iterable[str]:
 def _gpus(_context: click.Context) -> Iterable[str]:
     from envbuilder.catalog.store import load
 
-    return (gpu.name for gpu in load().gpus)
+    # A shell does not quote what it completes.
+    return (gpu.name.removeprefix("GeForce ").replace(" ", "-") for gpu in load().gpus)
 
 
 def _explained(context: click.Context) -> Iterable[str]:

@@ -89,7 +89,7 @@ def test_every_command_has_a_help_text_and_every_text_a_command() -> None:
     ("words", "text", "found"),
     [
         (["choose", "--gpu"], "H10", "H100"),
-        (["upgrade", "--gpu"], "H10", "H100"),
+        (["upgrade", "--gpu"], "rtx-50", "RTX-5090"),
         (["explain"], "PTX", "PTX_JIT"),
         *(([name], "quick", "quickstart") for name in ("run", "lock", "render", "report")),
         *(([name, "--matrix"], "quick", "quickstart") for name in ("validate", "explain", "upgrade")),
