@@ -93,6 +93,7 @@ def help_texts() -> dict[str, str]:
 def _prepared(command: click.Command, words: str) -> click.Command:
     """Refuse empty values, and add the help texts, marked so that click keeps the lines of its examples."""
     command.help = re.sub(r"\n\n(?=Examples?:\n)", "\n\n\b\n", help_texts().get(words, "").strip())
+    command.short_help = re.split(r"\.?(?:\n\n|$)", command.help, maxsplit=1)[0]
     for parameter in command.params:
         refuse_empty(parameter)
         if isinstance(parameter, click.Option) and parameter.help is None:
