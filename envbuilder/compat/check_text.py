@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import textwrap
-
 from envbuilder.compat.check import CheckDocument, EnvironmentAnswer
 from envbuilder.environment import Change, Predicate
 from envbuilder.finding import Code, Finding, compatible, is_condition, obstacle
+from envbuilder.support.tables import folded
 
-_WIDTH = 100
+_WIDTH = 102
 
 
 def as_text(document: CheckDocument) -> str:
-    lines = [_environment(document.environment), _verdict(document)]
+    lines = [folded(_environment(document.environment), rest="  "), _verdict(document)]
     for finding in document.findings:
         lines += ["", *finding_lines(finding)]
     if document.nearest is not None:
-        lines += ["", nearest_line(document.nearest.predicate, document.nearest.changes)]
+        lines += ["", folded(nearest_line(document.nearest.predicate, document.nearest.changes), rest="  ")]
     elif document.compatible is False:
         lines += ["", "nearest that works: none with this driver and GPU"]
     if document.image is not None:
@@ -88,8 +87,8 @@ def _driver(answer: EnvironmentAnswer) -> str | None:
 
 def finding_lines(finding: Finding) -> list[str]:
     fix = [f"fix: {finding.fix}"] if finding.fix else []
-    body = [line for text in (finding.message, *fix) for line in textwrap.wrap(text, _WIDTH)]
-    return [f"{finding.severity.value}  {finding.code.value}  {finding.subject}", *(f"  {line}" for line in body)]
+    body = [folded(text, "  ", "  ", most=_WIDTH) for text in (finding.message, *fix)]
+    return [f"{finding.severity.value}  {finding.code.value}  {finding.subject}", *body]
 
 
 def mark(findings: tuple[Finding, ...]) -> str:

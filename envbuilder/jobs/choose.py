@@ -27,7 +27,7 @@ from envbuilder.image import names
 from envbuilder.image.names import reference
 from envbuilder.jobs.explain import WHY, reasons
 from envbuilder.matrix import Arch
-from envbuilder.support.tables import table
+from envbuilder.support.tables import command, folded
 from envbuilder.support.templates import text_template
 from envbuilder.verdict import HostRef, Level
 from envbuilder.workspace import Workspace, shipped
@@ -252,13 +252,14 @@ def as_text(document: ChooseDocument) -> str:
     unknown = [row for row in document.refused if row.compatible is None]
     image = document.image + ("" if document.built or "@" in document.image else "  (not built here)")
     alike = groupby(document.refused, lambda row: (row.code, row.compatible))
-    template = text_template(shipped("templates") / "jobs" / "choose.txt.j2", {"lines": finding_lines})
+    path = shipped("templates") / "jobs" / "choose.txt.j2"
+    template = text_template(path, {"lines": finding_lines, "folded": folded, "command": command})
     return template.render(
         document=document,
         conditional=CONDITIONAL if any(row.code is Code.DRIVER_FORWARD_COMPAT for row in unknown) else "",
         unknown=_releases(unknown) if unknown else "",
         refused=[(_releases(rows), rows[0]) for rows in (tuple(same) for _, same in alike)],
-        commands=table(("image", image), list(document.commands.items())),
+        image=image,
     ).rstrip()
 
 

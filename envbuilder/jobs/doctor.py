@@ -18,7 +18,7 @@ from envbuilder.engine.port import Engine, EngineInfo
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError
 from envbuilder.jobs.choose import as_fleet_host, image_of, newest_wanted
-from envbuilder.support.tables import table
+from envbuilder.support.tables import folded, table
 from envbuilder.verdict import HostRef
 
 NEEDED_SPACE = 20 << 30
@@ -118,7 +118,7 @@ def as_text(diagnosis: Diagnosis) -> str:
         ("image to build", diagnosis.chosen.image if diagnosis.chosen else "-"),
         *((f"disk for {disk.purpose}", f"{disk.free / 1e9:.0f} GB free at {disk.path}") for disk in diagnosis.disk),
     ]
-    troubles = [f"trouble: {trouble.what}\n  next: {trouble.fix}" for trouble in diagnosis.troubles]
+    troubles = [f"{folded(f'trouble: {one.what}')}\n  next: {one.fix}" for one in diagnosis.troubles]
     runs = _runs(diagnosis.environments, "run here" if engine else "would run here with an engine")
     return "\n\n".join([table(("host", ""), facts), *troubles, "\n".join(runs)])
 
@@ -130,7 +130,7 @@ def _runs(cells: tuple[Cell, ...], run: str) -> Iterator[str]:
     for cell in cells:
         groups.setdefault((cell.compatible, cell.why), []).append(cell.environment)
     for (judged, why), names in groups.items():
-        yield f"{len(names)} of {len(cells)} environments {words[judged]}: {why}".removesuffix(": ")
+        yield folded(f"{len(names)} of {len(cells)} environments {words[judged]}: {why}".removesuffix(": "))
         yield from (f"  {name}" for name in names)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import difflib
-import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -18,6 +17,7 @@ from envbuilder.compat.plan import plan
 from envbuilder.environment import Environment, Rejection
 from envbuilder.errors import Reason, UsageError
 from envbuilder.finding import Code, code_texts
+from envbuilder.support.tables import folded
 from envbuilder.support.templates import text_template
 from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.workspace import shipped
@@ -115,6 +115,6 @@ def reasons(row: Environment, given: str) -> Iterator[str]:
 
 
 def as_text(document: ExplainDocument) -> str:
-    filters: dict[str, Callable[..., Any]] = {"wrapped": partial(textwrap.fill, width=100), "lines": finding_lines}
-    template = text_template(shipped("templates") / "jobs" / "explain.txt.j2", filters)
+    path = shipped("templates") / "jobs" / "explain.txt.j2"
+    template = text_template(path, {"wrapped": partial(folded, most=100), "folded": folded, "lines": finding_lines})
     return template.render(document=document, row=document.environment or document.rejection).rstrip()

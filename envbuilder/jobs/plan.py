@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -24,7 +24,7 @@ from envbuilder.errors import NothingSelectedError, UsageError
 from envbuilder.finding import Code, Finding, obstacle
 from envbuilder.jobs.choose import image_of, newest_wanted
 from envbuilder.matrix import Excluded
-from envbuilder.support.tables import table
+from envbuilder.support.tables import folded, table
 from envbuilder.support.templates import text_template
 from envbuilder.workspace import Workspace, shipped
 
@@ -250,7 +250,8 @@ def plan_text(document: PlanDocument, *, everything: bool = False) -> str:
 
 
 def _rendered(name: str, **values: object) -> str:
-    template = text_template(shipped("templates") / "jobs" / f"{name}.j2", {"wrapped": _wrapped, "some": _some})
+    path = shipped("templates") / "jobs" / f"{name}.j2"
+    template = text_template(path, {"wrapped": partial(folded, most=WIDTH), "folded": folded, "some": _some})
     return template.render(table=table, **values).rstrip()
 
 
@@ -303,17 +304,6 @@ def _excluded(document: PlanDocument) -> Iterator[tuple[str, str]]:
         variant = [f"variant={found[0]}"] if len(found) == 1 and found[0] != WHOLE else []
         axes = [f"{name}={value}" for name in fields if (value := getattr(combination, name))]
         yield " ".join((*axes, *variant)), reason
-
-
-def _wrapped(text: str, indent: str) -> str:
-    return textwrap.fill(
-        text,
-        WIDTH,
-        initial_indent=indent,
-        subsequent_indent=f"{indent}  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 def _grid(document: PlanDocument) -> dict[str, list[str]]:

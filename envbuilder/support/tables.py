@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
+from functools import partial
 from itertools import zip_longest
 
 from envbuilder.support import terminal_text
@@ -14,13 +16,41 @@ from envbuilder.support import terminal_text
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Align rows under headers with two spaces between columns; the last column is not padded.
 
-    On a terminal that is too narrow, cells of several words are folded. If that is not enough, the longest column of
-    single words, such as ids, gets lines of its own: an id is never folded if it fits the terminal.
+    On a terminal that is too narrow, cells are folded between words. If that is not enough, the column with the longest
+    word, such as an id, gets lines of its own: no word is cut.
     """
     every = [list(headers), *[[cell and terminal_text.line(cell) for cell in row] for row in rows]]
     terminal = _terminal_width()
-    blocks = [[line] for line in _aligned(every)] if terminal is None else _fitted(every, terminal)
-    return "\n".join(line for block in blocks for line in block)
+    if terminal is not None:
+        return "\n".join(line for block in _fitted(every, terminal) for line in block)
+    widths = [max(map(len, column)) for column in zip(*every, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in every)
+
+
+def folded(text: str, indent: str = "", rest: str | None = None, *, most: int | None = None) -> str:
+    """Fold a sentence at ``most`` characters and at the terminal's width; no word is cut.
+
+    ``rest`` indents its further lines: two more than the first if that is indented.
+    """
+    width = min(filter(None, (most, _terminal_width())), default=None)
+    if width is None:
+        return indent + text
+    further = indent and f"{indent}  " if rest is None else rest
+    return _wrapper(width=width, initial_indent=indent, subsequent_indent=further).fill(text)
+
+
+def command(title: str, line: str) -> str:
+    """Return a command after its title; a terminal that is too narrow gets several lines that are one when pasted."""
+    terminal, indent = _terminal_width(), " " * len(title)
+    if terminal is None or len(title + line) <= terminal:
+        return title + line
+    # A quoted word is not folded: a NUL stands for its spaces.
+    quoted = re.sub(r"'[^']*'|\"[^\"]*\"", lambda found: found[0].replace(" ", "\0"), line)
+    lines = _wrapper(width=max(1, terminal - len(title) - 2)).wrap(quoted)
+    return title + f" \\\n{indent}".join(lines).replace("\0", " ")
+
+
+_wrapper = partial(textwrap.TextWrapper, break_long_words=False, break_on_hyphens=False)
 
 
 def _terminal_width() -> int | None:
@@ -28,37 +58,27 @@ def _terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
 
 
-def _aligned(rows: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
 def _fitted(rows: list[list[str]], terminal: int) -> list[list[str]]:
     """Return the lines of each row."""
-    lines = _aligned(rows)
-    if max(map(len, lines)) <= terminal:
-        return [[line] for line in lines]
     columns = list(zip(*rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
-    long = [at for at, column in enumerate(columns) if widths[at] > _FOLDED and any(" " in cell for cell in column)]
-    left = terminal - 2 * (len(widths) - 1) - sum(width for at, width in enumerate(widths) if at not in long)
-    if long and left >= _FOLDED * len(long):
-        return _folded(rows, [left // len(long) if at in long else width for at, width in enumerate(widths)])
-    own = max((at for at in range(len(widths)) if at not in long), key=widths.__getitem__, default=None)
-    if own is None or len(widths) == 1:
-        return _folded(rows, [max(1, terminal // len(widths) - 2)] * len(widths))
-    rest = _fitted([[*row[:own], *row[own + 1 :]] for row in rows], terminal - 2)
-    return [[row[own], *(f"  {line}" for line in block)] for row, block in zip(rows, rest, strict=True)]
+    words = [max((len(word) for cell in column for word in cell.split()), default=0) for column in columns]
+    least = [max(word, min(width, _FOLDED)) for word, width in zip(words, widths, strict=True)]
+    spaces = 2 * (len(widths) - 1)
+    if len(widths) > 1 and sum(least) + spaces > terminal:
+        own = least.index(max(least))
+        rest = _fitted([[*row[:own], *row[own + 1 :]] for row in rows], terminal - 2)
+        return [[row[own], *(f"  {line}" for line in block)] for row, block in zip(rows, rest, strict=True)]
+    while sum(widths) + spaces > terminal and widths != least:
+        widths[max((at for at in range(len(widths)) if widths[at] > least[at]), key=widths.__getitem__)] -= 1
+    return [_folded(row, widths) for row in rows]
 
 
 _FOLDED = 20
 """Characters up to which a column of several words is not folded."""
 
 
-def _folded(rows: list[list[str]], widths: list[int]) -> list[list[str]]:
-    blocks = []
-    for row in rows:
-        cells = [textwrap.wrap(cell, width, break_on_hyphens=False) for cell, width in zip(row, widths, strict=True)]
-        lines = zip_longest(*cells, fillvalue="")
-        blocks.append(["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines] or [""])
-    return blocks
+def _folded(row: list[str], widths: list[int]) -> list[str]:
+    cells = [_wrapper(width=width or 1).wrap(cell) for cell, width in zip(row, widths, strict=True)]
+    lines = zip_longest(*cells, fillvalue="")
+    return ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines] or [""]

@@ -1,6 +1,7 @@
 """What others wrote steers no terminal, forges no line and orders nothing of a CI system; progress is plain lines."""
 
 import json
+import re
 import time
 
 import pytest
@@ -119,5 +120,15 @@ def test_table_fits_the_terminal_and_loses_nothing(width: int, monkeypatch: pyte
     assert set(ERROR.split()) <= set(text.split())
 
 
-def test_table_of_a_pipe_has_one_line_for_each_row() -> None:
+def test_command_of_a_narrow_terminal_is_one_command_when_it_is_pasted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_terminal_width", lambda: 60)
+    line = f"docker run --rm -it --gpus all {IMAGE} python -c 'print(1 + 1, 2 + 2)' && echo {'word ' * 9}end"
+    shown = tables.command("run  ", line)
+    assert max(map(len, shown.splitlines())) <= 60
+    assert re.sub(r" \\\n +", " ", shown) == f"run  {line}"
+    assert "'print(1 + 1, 2 + 2)'" in shown
+
+
+def test_pipe_gets_one_line_for_each_row_and_command() -> None:
     assert len(table(HEADERS, ROWS).splitlines()) == 3
+    assert tables.command("run  ", "a " * 99) == "run  " + "a " * 99
