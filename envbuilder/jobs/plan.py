@@ -22,6 +22,7 @@ from envbuilder.compat.selectors import select, select_combinations
 from envbuilder.environment import WHOLE, Change, Combination, Environment, Predicate, Rejection, Resolved
 from envbuilder.errors import NothingSelectedError, UsageError
 from envbuilder.finding import Code, Finding, obstacle
+from envbuilder.image.names import reference
 from envbuilder.jobs.choose import image_of, newest_wanted
 from envbuilder.matrix import Excluded
 from envbuilder.support.tables import folded, table
@@ -294,16 +295,20 @@ def _nearest(row: PlannedRejection) -> str:
 
 
 def _excluded(document: PlanDocument) -> Iterator[tuple[str, str]]:
-    """Yield the axes of exclusions and the reason; variants of one environment are one."""
-    variants = _grouped(
-        ((msgspec.structs.replace(row.combination, variant=WHOLE), row.reason), row.combination.variant)
-        for row in document.excluded
+    """Yield the axes of exclusions and the reason; flavors and variants with the same one are one."""
+    rows = ((msgspec.structs.asdict(row.combination), row.reason) for row in document.excluded)
+    alike = _grouped(
+        ((tuple((name, axes[name]) for name in _SHOWN), reason), (axes["flavor"], axes["variant"]))
+        for axes, reason in rows
     )
-    fields = ("tensorflow", "package", "python", "os", "flavor", "cuda", "cudnn")
-    for (combination, reason), found in variants.items():
-        variant = [f"variant={found[0]}"] if len(found) == 1 and found[0] != WHOLE else []
-        axes = [f"{name}={value}" for name in fields if (value := getattr(combination, name))]
-        yield " ".join((*axes, *variant)), reason
+    for (axes, reason), found in alike.items():
+        flavors, variants = (set(values) for values in zip(*found, strict=True))
+        shared = [("flavor", *flavors)] if len(flavors) == 1 else []
+        shared += [("variant", *variants)] if len(variants) == 1 and variants != {WHOLE} else []
+        yield " ".join(f"{name}={value}" for name, value in (*axes, *shared) if value), reason
+
+
+_SHOWN = ("tensorflow", "package", "python", "os", "cuda", "cudnn")
 
 
 def _grid(document: PlanDocument) -> dict[str, list[str]]:
@@ -391,11 +396,13 @@ def newest_text(document: PlanDocument | NewestDocument) -> str:
     pairs = [(kind, _name([kind]), row) for kind, row in zip(document.kinds, document.newest, strict=True)]
     rows = [(name, kind.driver or "-", _gpus(kind) if kind.gpus else "-", _newest(row)) for kind, name, row in pairs]
     lines = table(("host", "driver", "gpus", "newest"), rows)
+    images = {row.image.image for row in document.newest if row.image}
     return _rendered(
         "newest.txt",
         lines=lines if max(map(len, lines.splitlines())) <= WIDTH else "",
         groups=_grouped((_newest(row), name) for _, name, row in pairs),
-        images=sorted({row.image.image.partition(":")[0] for row in document.newest if row.image}),
+        images=sorted(images),
+        pattern=reference("<environment>"),
         reasons=_grouped(
             (f"{row.newer}: {row.why_not_newer}" if row.newer else row.why_not_newer, name)
             for _, name, row in pairs
