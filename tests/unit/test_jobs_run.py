@@ -99,7 +99,10 @@ def test_next_command_after_a_failure_explains_it() -> None:
     assert next_command((RunRow(environment="a", error="x"),), environments[:1]) == ""
 
 
-def test_long_error_is_cut_in_the_table() -> None:
+def test_table_has_the_begin_of_an_error_and_the_first_reason_of_a_verdict() -> None:
+    row = RunRow(environment="a", verdict="INCONCLUSIVE", reasons=("gpu: devices was not run: no GPU", "another"))
+    text = run_text(RunDocument(matrix="m", rows=(row, row)))
+    assert text.endswith("\n\nINCONCLUSIVE: gpu: devices was not run: no GPU (and 1 more)")
     row = RunRow(environment="a", error=f"a cannot be locked: {'because ' * 40}")
     *_, line = run_text(RunDocument(matrix="m", rows=(row,))).splitlines()
     assert re.fullmatch(r"ERROR .* cannot be locked: because .{,60}…", line)
