@@ -3,6 +3,7 @@
 `make test` runs one control per mechanism of the suite, `make test-full` all of them.
 """
 
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -42,19 +43,22 @@ MECHANISMS = {
 """One control for each way in which the suite finds a defect: `make test` runs these."""
 
 
-def groups(*, mechanisms: bool) -> dict[Base, tuple[Control, ...]]:
-    """Return controls by their base: the layers of several images are read from one archive."""
-    chosen = sorted((one for one in CONTROLS if (one.name in MECHANISMS) is mechanisms), key=lambda one: one.base)
-    return {base: tuple(group) for base, group in groupby(chosen, key=lambda one: one.base)}
+def by_base(controls: Iterable[Control]) -> Iterator[tuple[Control, ...]]:
+    """Divide controls by their base: the layers of several images are read from one archive."""
+    return (tuple(group) for _, group in groupby(controls, key=lambda control: control.base))
+
+
+CHOSEN = sorted(named(tuple(sorted(MECHANISMS))), key=lambda control: control.base)
+OTHERS = (control for control in CONTROLS if control.name not in MECHANISMS)
 
 
 @pytest.mark.parametrize(
     "group",
     [
-        *(pytest.param(group, id=f"mechanisms@{name}") for name, group in groups(mechanisms=True).items()),
+        *(pytest.param(group, id=f"mechanisms@{group[0].base}") for group in by_base(CHOSEN)),
         *(
-            pytest.param(group, id=f"others@{name}", marks=pytest.mark.full)
-            for name, group in groups(mechanisms=False).items()
+            pytest.param(group, id=f"others@{group[0].base}-{number}", marks=pytest.mark.full)
+            for number, group in enumerate(by_base(OTHERS))
         ),
     ],
 )
