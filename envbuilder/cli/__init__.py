@@ -7,9 +7,11 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import click
 
 from envbuilder import __version__
 from envbuilder.cli import termination
-from envbuilder.cli.options import refuse_empty
+from envbuilder.cli.options import CMD, refuse_empty
 from envbuilder.errors import EnvbuilderError, ExitCode, InputError, UsageError, of_system
 from envbuilder.support import console
 from envbuilder.support.yaml_reader import read_yaml
@@ -90,10 +92,12 @@ def help_texts() -> dict[str, str]:
     return read_yaml(Path(__file__).with_name("help.yaml"), dict[str, str])
 
 
+@cache
 def _prepared(command: click.Command, words: str) -> click.Command:
-    """Refuse empty values, and add the help texts, marked so that click keeps the lines of its examples."""
+    """Refuse empty and lost values, and add the help texts, marked so that click keeps the lines of its examples."""
     command.help = re.sub(r"\n\n(?=Examples?:\n)", "\n\n\b\n", help_texts().get(words, "").strip())
     command.short_help = re.split(r"\.?(?:\n\n|$)", command.help, maxsplit=1)[0]
+    command.parse_args = partial(_parse, command, command.parse_args)  # type: ignore[method-assign]
     for parameter in command.params:
         refuse_empty(parameter)
         if isinstance(parameter, click.Option) and parameter.help is None:
@@ -101,6 +105,27 @@ def _prepared(command: click.Command, words: str) -> click.Command:
     for child in command.commands.items() if isinstance(command, click.Group) else ():
         _prepared(child[1], f"{words} {child[0]}")
     return command
+
+
+def _parse(
+    command: click.Command,
+    parse: Callable[[click.Context, list[str]], list[str]],
+    context: click.Context,
+    words: list[str],
+) -> list[str]:
+    """Parse a command line; click alone would use only the last value of an option, and take options out of CMD.
+
+    Raises UsageError for an option with one value that is given again, and for a CMD that does not follow ``--``.
+    """
+    if not context.resilient_parsing:
+        values, _, order = command.make_parser(context).parse_args(list(takewhile("--".__ne__, words)))
+        for option, times in Counter(order).items():
+            if times > 1 and isinstance(option, click.Option) and not (option.multiple or option.is_flag):
+                text = f"{option.get_error_hint(context)} is given {times} times, and has one value"
+                raise UsageError(text, hint="give it once")
+        if isinstance(values.get(CMD), tuple):
+            raise UsageError("the command to run has to follow --", hint="put -- before CMD")
+    return parse(context, words)
 
 
 _prepared(root, "envbuilder")
@@ -171,12 +196,12 @@ def _is_interruption(error: BaseException) -> bool:
 
     An interruption while a class is created becomes a RuntimeError, and the cleanup after one may fail too.
     """
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, click.Abort | KeyboardInterrupt):
-            return True
-        seen = seen.__cause__ or seen.__context__
-    return False
+    chain: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in chain:  # an error may be its own cause
+        chain.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    return any(isinstance(one, click.Abort | KeyboardInterrupt) for one in chain)
 
 
 def _of_system(error: OSError) -> EnvbuilderError:

@@ -19,6 +19,9 @@ from envbuilder.support import decoding
 from envbuilder.support.console import Console, Mode
 from envbuilder.workspace import cache, cache_dir, cached
 
+CMD = "command"
+"""The argument with a command of the user, which follows ``--``."""
+
 _Options = TypeVar("_Options")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -166,8 +169,7 @@ format_option = click.option(
 
 def _use_repository(_context: click.Context, _option: click.Parameter, name: str | None) -> None:
     if name is not None:
-        os.environ[REPOSITORY] = name
-        repository()
+        os.environ[REPOSITORY] = repository(name)
 
 
 repository_option = click.option(

@@ -19,6 +19,7 @@ import msgspec
 from envbuilder import errors
 from envbuilder.catalog.model import Catalog
 from envbuilder.cli import exit_codes
+from envbuilder.cli.options import CMD
 from envbuilder.errors import EnvbuilderError, ExitCode, InputError
 from envbuilder.support import console, decoding, terminal_text
 from envbuilder.workspace import write_atomically, writing
@@ -132,8 +133,11 @@ def document_of(error: BaseException, exit_code: int) -> ErrorDocument:
         case EnvbuilderError():
             return ErrorDocument(exit_code=exit_code, message=error.message, next=error.hint, where=_where(error))
         case click.ClickException():
-            command = _command(getattr(error, "ctx", None))
-            return ErrorDocument(exit_code=exit_code, message=error.format_message(), next=f"{command} --help")
+            context = getattr(error, "ctx", None)
+            step, names = f"{_command(context)} --help", [one.name for one in context.command.params] if context else []
+            if isinstance(error, click.NoSuchOption) and CMD in names:
+                step += "; put -- before CMD"
+            return ErrorDocument(exit_code=exit_code, message=error.format_message(), next=step)
         case KeyboardInterrupt() | click.Abort():
             return ErrorDocument(
                 exit_code=exit_code, message="interrupted", next="run the same command again to continue"

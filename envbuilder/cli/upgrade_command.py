@@ -17,7 +17,7 @@ _FOLDER = common.FilePath(exists=True, file_okay=False, path_type=Path)
 @click.command("upgrade", context_settings={"ignore_unknown_options": False})
 @click.argument("old")
 @click.argument("new")
-@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- CMD]...")
+@click.argument(common.CMD, nargs=-1, type=click.UNPROCESSED, metavar="[-- CMD]...")
 @click.option("--bisect", is_flag=True, help="Find the release between OLD (good) and NEW (bad) at which CMD fails.")
 @click.option(
     "--axis",

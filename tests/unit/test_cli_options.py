@@ -43,7 +43,18 @@ def test_empty_value_is_refused(name: str, command: click.Command, parameter: cl
     assert "variable" in caught.value.hint
 
 
+def test_second_value_of_an_option_is_refused_instead_of_the_first_one_being_lost() -> None:
+    options = ((command, one) for _, command in commands() for one in command.params if isinstance(one, click.Option))
+    single = [(command, one) for command, one in options if not (one.multiple or one.is_flag)]
+    assert len(single) > 130
+    for command, one in single:
+        with pytest.raises(UsageError, match="2 times"):
+            command.make_context("command", [one.opts[0], "1", one.opts[-1], "2"])
+
+
 REFUSED = (
+    *((("upgrade", "--bisect", "2.19.1", "2.20.0", "python", *more), "put --") for more in ((), ("-c", "x"), ("-v",))),
+    (("export", "compose", "--repository", "a b"), "--repository 'a b': not"),
     *((("keys", "new", "k", "--expires", age), "next:") for age in ("0d", "0s", "999999w")),
     *((("clean", "--cache", size), "--cache") for size in ("nan", "inf", "1e400", "-1")),
     *(
