@@ -62,11 +62,23 @@ def parse_yaml(data: bytes, path: str, kind: type[_Value]) -> _Value:
         problems = tuple(reader.problems) or (Problem(path, 0, "", "the file is empty"),)
         raise InputError(problems, hint=FIX)
     try:
-        with decoding.damaged("it does not fit"):
-            decoding.ready(kind)
-            return msgspec.convert(plain, kind, strict=False)
-    except decoding.DamagedError as error:  # a rule of a type that no schema has
-        raise InputError((Problem(path, 0, "", str(error)),), hint=FIX) from error
+        decoding.ready(kind)
+        return msgspec.convert(plain, kind, strict=False)
+    except ValueError as error:  # a rule of a type that no schema has
+        text, _, key = str(error).partition(" - at `$")
+        key = key.strip(".`")
+        raise InputError((Problem(path, _line(node, key), key, text),), hint=FIX) from error
+
+
+def _line(node: yaml.Node | None, key: str) -> int:
+    """Return the line of a key such as ``clauses[0].clause``, or of the last part of it that is there."""
+    for name in re.findall(r"[^.[\]]+", key):
+        match node:
+            case yaml.SequenceNode():
+                node = node.value[int(name)]
+            case yaml.MappingNode():
+                node = next((value for part, value in node.value if part.value == name), node)
+    return node.start_mark.line + 1 if node else 0
 
 
 class _Loader(yaml.SafeLoader):

@@ -159,8 +159,9 @@ class ClauseRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def __post_init__(self) -> None:
         if self.clause not in wording().clauses:
-            names = get_close_matches(self.clause, wording().clauses, 1) or wording().clauses
-            raise ValueError(f"{self.clause!r} is not a clause: {', '.join(names)}")
+            near = get_close_matches(self.clause, wording().clauses, 1)
+            names = f"; did you mean {near[0]}?" if near else f"; the clauses are {', '.join(wording().clauses)}"
+            raise ValueError(f"{self.clause!r} is not a clause{names}")
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
