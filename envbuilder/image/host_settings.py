@@ -83,15 +83,15 @@ class _Images(msgspec.Struct, forbid_unknown_fields=True):
     repository: _Mirror = "envbuilder/tensorflow"
 
 
-def repository() -> str:
+def repository(option: str = "") -> str:
     """Return the repository of images: ``--repository``, the project's, the file's ``[images]``, or envbuilder's own.
 
     Raises UsageError for an invalid name.
     """
-    variable = os.environ.get(REPOSITORY, "")
-    given = variable or settings_of(Path.cwd()).repository
-    origin = REPOSITORY if variable else "and the project's repository"
-    return _table("images", _Images, {"repository": given} if given else {}, origin).repository
+    names = (option, os.environ.get(REPOSITORY), settings_of(Path.cwd()).repository)
+    origins = zip(("--repository", REPOSITORY, "the project's repository"), names, strict=True)
+    origin, name = next((pair for pair in origins if pair[1]), ("", ""))
+    return _table("images", _Images, {"repository": name} if name else {}, f"{origin} {name!r}").repository
 
 
 def apt() -> Apt:
@@ -121,18 +121,19 @@ def _table(name: str, kind: type[T], more: Mapping[str, str] | None = None, orig
 
     Raises UsageError with an example if it does not fit.
     """
-    path = config_file()
+    path, example = config_file(), _EXAMPLES[name]
     text = users_text(path) if path.is_file() else ""
     try:
         with decoding.damaged(str(path)):
             if len(text) > _LARGEST:
                 raise ValueError(f"larger than {_LARGEST >> 10} kB")
             table = tomllib.loads(text).get(name, {})
-            found = {**table, **more} if more else table
-            return decoding.converted(found, kind, f"{path} [{name}] {origin if more else ''}".rstrip())
+            found = decoding.converted(table, kind, f"{path} [{name}]")
+            example = example.partition("below it ")[2] if more else example
+            return decoding.converted({**table, **more}, kind, origin) if more else found
     except decoding.DamagedError as error:
         message = re.sub(r"Expected `str` matching regex '.*'", "not in the form of the example", str(error))
-        raise UsageError(message, hint=f"write {_EXAMPLES[name]}") from error
+        raise UsageError(message, hint=f"write {example}") from error
 
 
 def host_files(
