@@ -103,7 +103,9 @@ class History:
                     connection.executescript(packaged("validation/verdict_store.sql").decode())
                 yield connection
         except (sqlite3.Error, OSError, decoding.DamagedError) as error:
+            busy = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
             hint = "is it a history file of envbuilder, on a disk that can be written?"
+            hint = "another process is writing it: run the same command again" if busy else hint
             raise InfrastructureError(f"{self.path}: {error}", hint=hint) from error
 
 
