@@ -128,7 +128,7 @@ def test_registry_that_dies_or_freezes_at_any_step_is_reported(
 ) -> None:
     process, address = registry
     world = scratch_world(tmp_path, address)
-    monkeypatch.setattr(client, "SILENCE_S", 3.0)
+    monkeypatch.setattr(client, "SILENCE_S", 1.0)
     monkeypatch.setattr(client, "PAUSE_S", 0.05)
     began = time.monotonic()
     error, said = attempted(world, step, lambda: process.send_signal(sent))
@@ -137,6 +137,7 @@ def test_registry_that_dies_or_freezes_at_any_step_is_reported(
     assert error is None or error.hint
     assert not list(world.folder.rglob(".*.tmp"))
     if sent == signal.SIGSTOP:
+        monkeypatch.setattr(client, "SILENCE_S", 60.0)
         process.send_signal(signal.SIGCONT)
         assert attempted(world)[0] is None
         assert world.verified().accepted

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from table_rows import rows
 
 import envbuilder
 from envbuilder.probes.upgrade import models, timing, user_tests
@@ -250,15 +251,7 @@ def test_child_or_odd_output_of_a_test_costs_the_others_nothing(tmp_path: Path) 
     assert found == dict.fromkeys(names, ("passed", ""))
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        "[pytest]\naddopts = -n auto --cov-nothing-of-that-name -x\n",
-        "[pytest]\nrequired_plugins = pytest-no-such-plugin\n",
-        "[pytest]\naddopts = -p no_such_plugin_here\n",
-    ],
-    ids=["unknown options", "missing plugin", "plugin that cannot be imported"],
-)
+@rows
 def test_pytest_options_without_their_plugin_are_dropped(tmp_path: Path, settings: str) -> None:
     text = "def test_a(): assert 0\ndef test_b(): pass\n"
     found = outcomes_of(tmp_path, test_some__py=text, pytest__ini=settings)
@@ -396,14 +389,14 @@ sys.modules[__name__].__class__ = Lazy
 """
 
 
-def measured(folder: Path, arguments: object = None, **given: object) -> TimingSample:
+def measured(folder: Path, **given: object) -> TimingSample:
     """Run the probe in a process of its own with a framework that takes this long, and holds that much."""
     values = {"IMPORT": 0.0, "KERAS": 0.0, "TRACING": 0.0, "WORK_BYTES": 1, "GPU": {}, **given}
     folder.mkdir(exist_ok=True)
     constants = "".join(f"{name} = {value!r}\n" for name, value in values.items())
     (folder / "tensorflow.py").write_text(constants + FRAMEWORK)
     done = subprocess.run(
-        [sys.executable, str(UPGRADE), "timing", json.dumps(arguments or {})],
+        [sys.executable, str(UPGRADE), "timing", "{}"],
         capture_output=True,
         check=True,
         env={"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin"},
@@ -417,9 +410,16 @@ NAMES = {
 }
 
 
-def test_each_phase_of_start_up_has_its_own_time(tmp_path: Path) -> None:
-    plain = measured(tmp_path / "plain").seconds
-    slow = measured(tmp_path / "slow", IMPORT=0.5, KERAS=0.4, TRACING=0.6).seconds
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> tuple[TimingSample, TimingSample]:
+    """Measure a framework that takes no time, and one that is slow and holds memory, of a GPU too."""
+    folder = tmp_path_factory.mktemp("measured")
+    slow = {"IMPORT": 0.5, "KERAS": 0.4, "TRACING": 0.6, "WORK_BYTES": 200_000_000, "GPU": {"peak": 123_456_789}}
+    return measured(folder / "plain"), measured(folder / "slow", **slow)
+
+
+def test_each_phase_of_start_up_has_its_own_time(samples: tuple[TimingSample, TimingSample]) -> None:
+    plain, slow = (sample.seconds for sample in samples)
     assert plain.keys() == slow.keys() == NAMES
     for name, least in (("start.import", 0.5), ("start.keras", 0.4), ("start.first_step", 0.6)):
         assert slow[name] >= least > plain[name], name
@@ -430,9 +430,8 @@ def test_each_phase_of_start_up_has_its_own_time(tmp_path: Path) -> None:
     assert slow["work.step"] < 0.01, "what tracing took is no step's time"
 
 
-def test_peaks_of_memory_belong_to_their_phase(tmp_path: Path) -> None:
-    plain = measured(tmp_path / "plain").bytes
-    working = measured(tmp_path / "working", WORK_BYTES=200_000_000, GPU={"peak": 123_456_789}).bytes
+def test_peaks_of_memory_belong_to_their_phase(samples: tuple[TimingSample, TimingSample]) -> None:
+    plain, working = (dict(sample.bytes) for sample in samples)
     assert working.pop("memory.gpu") == 123_456_789
     assert plain.keys() == {"memory.start", "memory.work"}
     assert working["memory.start"] - plain["memory.start"] < 50e6
