@@ -251,8 +251,10 @@ def test_print_shows_everything_and_no_controls(opened, tmp_path) -> None:
 
 
 @pytest.mark.network
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390], ids=["screen", "phone"])
+@pytest.mark.parametrize(
+    ("width", "dark"),
+    [(1280, False), (390, True), *(pytest.param(*one, marks=pytest.mark.full) for one in ((1280, True), (390, False)))],
+)
 def test_axe_finds_nothing(chromium: Browser, page: Path, *, dark: bool, width: int) -> None:
     chromium.screen(width, 900, dark=dark, mobile=width < 600)
     chromium.open(page)

@@ -76,7 +76,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("fleet")
 
 
-@examples(60)
+@examples(24, times=5)
 @given(releases, drivers, gpus, variants)
 def test_choose_check_plan_and_doctor_agree_about_a_release(
     folder: Path, release: str, driver: str, gpu: str, variant: Variant
@@ -104,7 +104,7 @@ def test_choose_check_plan_and_doctor_agree_about_a_release(
     assert cell.compatible is True
 
 
-@examples(15)
+@examples(6, times=5)
 @given(drivers, gpus)
 def test_every_command_names_the_same_newest_environment(folder: Path, driver: str, gpu: str) -> None:
     found = chosen("", driver, gpu)

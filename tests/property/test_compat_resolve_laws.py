@@ -172,7 +172,7 @@ def given_up(asked: Asked, near: Near[Any] | None, catalog: Catalog) -> Given_up
     return version, axes, getattr(near.combination, "base_image", None)
 
 
-@examples(6)
+@examples(3, times=4)
 @given(questions)
 def test_nearest_installable_is_that_of_trying_everything(question: Question) -> None:
     works = cache(lambda asked: compatible(findings_of(asked, CATALOG)) is True)
@@ -200,8 +200,8 @@ def test_nearest_buildable_is_that_of_trying_everything(catalog: Catalog, asked:
             assert (change.old, change.new) == (getattr(asked, change.field), getattr(near.combination, change.field))
 
 
-SHARES = [0.1, pytest.param(1.0, marks=pytest.mark.full)]
-"""`make test` asks a tenth of the questions, always the same ones; `make test-full` asks all."""
+SHARES = [0.05, pytest.param(1.0, marks=pytest.mark.full)]
+"""`make test` asks a twentieth of the questions, always the same ones; `make test-full` asks all."""
 
 VALIDATOR = jsonschema.Draft202012Validator(schema("check"))
 

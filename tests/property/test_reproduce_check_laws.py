@@ -44,7 +44,7 @@ NVIDIA driver version: {question.driver}
 TensorFlow does not detect the GPU."""
 
 
-@examples(80)
+@examples(32, times=5)
 @given(questions)
 def test_check_and_reproduce_agree(question: Question) -> None:
     document = analyse(report_of(question), CATALOG).document

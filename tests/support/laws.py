@@ -5,15 +5,14 @@ from hypothesis import settings
 from envbuilder.validation.judge import Judgement
 from envbuilder.verdict import LEVELS
 
-MORE = 2
 WORTH = {"FAILED": 0, "INCONCLUSIVE": 1, "PASSED": 2}
 REACHED = ("none", *LEVELS)
 
 
-def examples(count: int) -> settings:
-    """Try so many examples, and twice as many under the profile ``explore``."""
+def examples(count: int, times: int = 2) -> settings:
+    """Try so many examples, and several times as many under the profile ``explore``."""
     explore = settings.get_current_profile_name() == "explore"
-    return settings(max_examples=count * MORE if explore else count, deadline=None)
+    return settings(max_examples=count * times if explore else count, deadline=None)
 
 
 def no_better(found: Judgement, other: Judgement) -> bool:

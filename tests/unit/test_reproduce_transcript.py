@@ -55,9 +55,10 @@ def test_large_log_is_answered_with_its_own_line_numbers(at: int) -> None:
     assert (document.diagnosis.line, document.reported.tensorflow) == (wanted, "2.12.0")
 
 
-def test_fifty_megabytes_take_little_time_and_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize("megabytes", [20, pytest.param(50, marks=pytest.mark.full)])
+def test_large_log_takes_little_time_and_memory(megabytes: int, tmp_path: Path) -> None:
     path = tmp_path / "large.log"
-    path.write_bytes(large(50 << 20, 90_000))
+    path.write_bytes(large(megabytes << 20, 90_000))
     catalog = load()
     analyse(MISSING, catalog)
     start = time.process_time()
