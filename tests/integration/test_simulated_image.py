@@ -1,6 +1,7 @@
 """Real TensorFlow in the real GPU image meets simulated drivers, and says what it would say on those hosts."""
 
 import pytest
+from table_rows import rows
 
 from envbuilder.catalog.store import load
 from envbuilder.controls.run import Controller
@@ -77,21 +78,7 @@ def said(engine: Engine, gpu: Built) -> dict[str, str]:
     return {name: text for name, _, text in (part.partition("\n") for part in parts)}
 
 
-@pytest.mark.parametrize(
-    ("host", "message"),
-    [
-        ("no-device", "CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected"),
-        (
-            "driver-mismatch",
-            "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: system has unsupported display driver / cuda driver combination",
-        ),
-        (
-            "forward-compat",
-            "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE: forward compatibility was attempted on non supported HW",
-        ),
-        ("unknown-error", "CUDA_ERROR_UNKNOWN: unknown error"),
-    ],
-)
+@rows
 def test_tensorflow_names_the_drivers_error(host: str, message: str, said: dict[str, str]) -> None:
     assert "failed call to cuInit" in said[host]
     assert message in said[host]

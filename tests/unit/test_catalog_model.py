@@ -297,14 +297,7 @@ def test_image_is_unknown_if_its_tag_does_not_name_it(name: str) -> None:
 KNOWN = CATALOG.image("nvidia/cuda:12.6.3-cudnn-runtime-ubuntu22.04")
 
 
-@pytest.mark.parametrize(
-    ("tag", "flavor", "cudnn"),
-    [
-        ("12.6.3-cudnn-runtime-ubuntu22.04", "runtime", "9.5.1.17"),
-        ("12.6.3-runtime-ubuntu22.04", "runtime", None),
-        ("12.6.3-base-ubuntu22.04", "base", None),
-    ],
-)
+@rows
 def test_image_of_another_flavour_has_the_same_requirement(tag: str, flavor: str, cudnn: str | None) -> None:
     """It has cuDNN only if its tag says so; a registry and a digest change nothing."""
     found = CATALOG.image(f"docker.io/nvidia/cuda:{tag}@sha256:{'0' * 64}")

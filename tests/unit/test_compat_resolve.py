@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from factories import resolved
+from table_rows import rows
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
@@ -136,15 +137,7 @@ def test_cpu_environment_on_such_a_base_does_not_claim_its_cuda() -> None:
     assert not found.on_registry_base.brings_cuda
 
 
-@pytest.mark.parametrize(
-    ("os", "version", "cuda", "cudnn", "line"),
-    [
-        ("debian-bullseye-cuda", "2.11.1", "11.2", "8.7.0.84", "nvidia-cudnn-cu11"),
-        ("debian-bookworm-cuda", "2.13.1", "11.8", "8.6.0.163", "nvidia-cudnn-cu11"),
-        ("debian-bookworm-cuda", "2.14.1", "11.8", "8.7.0.84", "nvidia-cudnn-cu11"),
-        ("debian-trixie-cuda", "2.20.0", "12.4", "9.3.0.75", "nvidia-cudnn-cu12"),
-    ],
-)
+@rows
 def test_distribution_s_cuda_is_judged_as_a_base_s(os: str, version: str, cuda: str, cudnn: str, line: str) -> None:
     found = resolved(tensorflow=version, os=os, flavor="gpu")
     assert (found.cuda, found.cudnn, found.cuda_wheels, found.loader_folders) == (cuda, cudnn, (), ())

@@ -123,15 +123,7 @@ def test_build_uses_the_hosts_network_for_a_proxy_on_loopback(proxy: str, networ
     assert engine._build_query(BuildRequest(Path(), "a"))["networkmode"] == network
 
 
-@pytest.mark.parametrize(
-    ("name", "digest"),
-    [
-        ("one.example:5000/tf:2.20", "one.example:5000/tf@sha256:1"),
-        ("two.example/tf", "two.example/tf@sha256:2"),
-        ("two.example/tf@sha256:2", "two.example/tf@sha256:2"),
-        ("elsewhere/tf:2.20", "one.example:5000/tf@sha256:1"),
-    ],
-)
+@rows
 def test_image_is_pinned_in_the_repository_of_its_name(name: str, digest: str) -> None:
     """Two registries may have two digests for one image."""
     known = ("one.example:5000/tf@sha256:1", "two.example/tf@sha256:2")

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from fake_engine import FakeEngine
 from package_folders import MemoryIndex
+from table_rows import rows
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
@@ -112,15 +113,7 @@ def test_build_cache_is_read_from_a_registry_and_stored(
     assert "no build cache" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("remote", "source"),
-    [
-        ("https://user:token@git.example.org/team/project.git", "https://git.example.org/team/project"),
-        ("git@git.example.org:team/project.git", "https://git.example.org/team/project"),
-        ("ssh://git@git.example.org:2222/team/project", "https://git.example.org/team/project"),
-        ("/srv/mirrors/project.git", None),
-    ],
-)
+@rows
 def test_labels_name_the_commit_of_the_build_files(workspace: Workspace, remote: str, source: str | None) -> None:
     day = "2026-11-20T08:00:00+00:00"
 
@@ -298,15 +291,7 @@ def test_notebook_keeps_the_pins_of_its_sibling(workspace: Workspace, monkeypatc
     assert asked == {notebook.id: (workspace.context(vetted().id) / lockfile.LOCK).read_text()}
 
 
-@pytest.mark.parametrize(
-    ("python", "pins"),
-    [
-        ("3.13", ["pip==26.3", "uv==0.13.8"]),
-        ("3.9", ["pip==26.0.1", "uv==0.13.8"]),
-        ("3.7", ["pip==24.0"]),
-        ("3.6", []),
-    ],
-)
+@rows
 def test_installer_fits_the_python(python: str, pins: list[str]) -> None:
     found = lockfile.parse(lockfile.installer(python))
     assert [f"{one.name}=={one.version}" for one in found] == pins
@@ -409,15 +394,7 @@ class Remembering(FakeEngine):
         return self.add(request.tag)
 
 
-@pytest.mark.parametrize(
-    ("text", "no_cache", "stages"),
-    [
-        ("FROM base AS system\nFROM system AS tools\nFROM system\n", False, ["tools", ""]),
-        ("FROM base AS system\nFROM system AS tools\nFROM system\n", True, [""]),
-        ("FROM base\nRUN echo FROM x AS tools\n", False, [""]),
-        ("FROM base AS toolset\nFROM base\n", False, [""]),
-    ],
-)
+@rows
 def test_installer_s_stage_is_built_first(tmp_path: Path, text: str, no_cache: bool, stages: list[str]) -> None:  # noqa: FBT001 - a row
     (tmp_path / "context").mkdir()
     (tmp_path / "context" / "Dockerfile").write_text(text)

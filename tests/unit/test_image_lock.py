@@ -164,16 +164,7 @@ def test_line_that_is_not_one_of_a_lock_is_refused(line: str) -> None:
         system_lock.parse(line + "\n")
 
 
-@pytest.mark.parametrize(
-    ("packages", "stands"),
-    [
-        (("git",), True),
-        (("git", "python3"), True),
-        (("git=1:2.39.5-0+deb12u3", "libcudart11.0"), True),
-        (("git=1:2.39.5-0+deb12u2",), False),
-        (("git", "curl"), False),
-    ],
-)
+@rows
 def test_lock_counts_while_it_pins_the_packages(tmp_path: Path, packages: tuple[str, ...], *, stands: bool) -> None:
     (tmp_path / SYSTEM_LOCK).write_text(f"# in the base: python3\n{LOCKED}")
     with nullcontext() if stands else pytest.raises(InputError, match="does not pin"):

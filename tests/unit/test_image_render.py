@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from factories import environment, gpu_environment, lock, pin, resolved
 from package_folders import COMMITTED, package_folders
+from table_rows import rows
 
 from envbuilder.controls.control import named
 from envbuilder.controls.run import dockerfile
@@ -38,14 +39,7 @@ def test_cpu_context_has_no_trace_of_cuda() -> None:
     assert b"nvidia" not in files[f"{CPU.id}/Dockerfile"].lower()
 
 
-@pytest.mark.parametrize(
-    ("changes", "step"),
-    [
-        ({"loader_folders": ("*",)}, "loader-path '*'\n"),
-        ({"loader_folders": ("cusolver", "nccl")}, "loader-path 'cusolver' 'nccl'\n"),
-        ({"cuda_wheels": ("nvidia-cuda-nvrtc-cu11==11.8.89",)}, "link-library ../../cuda_nvrtc/lib/libnvrtc.so.11.2 "),
-    ],
-)
+@rows
 def test_only_an_environment_that_needs_it_has_a_step_for_the_loader(changes: dict[str, Any], step: str) -> None:
     """For folders that TensorFlow does not search, and for the name of NVRTC that cuDNN 8 for CUDA 11 opens."""
     assert f"sh /run/tools/{step}" in dockerfile_of(msgspec.structs.replace(GPU, **changes))

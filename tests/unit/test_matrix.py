@@ -66,17 +66,7 @@ def test_included_rows_are_added_once() -> None:
     assert wanted[-1].packages == ("numpy==2.0.0",)
 
 
-@pytest.mark.parametrize(
-    ("axes", "combinations"),
-    [
-        ({"cuda": ("12.5", "12.6")}, ["cpu devel None", "gpu devel 12.5", "gpu devel 12.6"]),
-        (
-            {"variant": ("devel", "runtime")},
-            ["cpu devel None", "cpu runtime None", "gpu devel None", "gpu runtime None"],
-        ),
-    ],
-    ids=["CPU combinations have no CUDA", "variants are an axis"],
-)
+@rows
 def test_axes_are_multiplied(axes: dict[str, Any], combinations: list[str]) -> None:
     wanted, _ = expand(Matrix(name="m", axes=Axes(tensorflow=("2.20.0",), flavor=("cpu", "gpu"), **axes)))
     assert [f"{one.flavor} {one.variant} {one.cuda}" for one in wanted] == combinations

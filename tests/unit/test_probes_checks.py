@@ -13,6 +13,7 @@ import pytest
 from device_code import container, entry, shared_object
 from hypothesis import given
 from hypothesis import strategies as st
+from table_rows import rows
 
 from envbuilder.probes.suite import (
     cuda_timeline,
@@ -103,15 +104,7 @@ def test_only_machine_code_of_the_kernel_is_accepted(tmp_path: Path, content: by
     assert bool(found) is bool(why)
 
 
-@pytest.mark.parametrize(
-    ("script", "outcome"),
-    [
-        ('[ "$1" = --version ] && echo "release 12.5, V12.5.82" || cp {cubin} "$4"', "passed"),
-        ('[ "$1" = --version ] && echo hello || cp {cubin} "$4"', "failed"),
-        ('[ "$1" = --version ] && echo "release 12.5, V12.5.82" || : > "$4"', "failed"),
-        ("exit 1", "failed"),
-    ],
-)
+@rows
 def test_ptxas_writes_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, outcome: str) -> None:
     (tmp_path / "cubin").write_bytes(cubin())
     ptxas = tmp_path / "ptxas"
@@ -300,15 +293,7 @@ def test_versions_agree_in_common_parts(wanted: str, found: str, *, agree: bool)
     assert same(wanted, found) is agree
 
 
-@pytest.mark.parametrize(
-    ("wheel", "module", "agree"),
-    [
-        ("2.21.0rc1", "2.21.0-rc1", True),
-        ("2.20.0", "2.20.0", True),
-        ("2.15.0.post1", "2.15.0", True),
-        ("2.21.0rc1", "2.21.0", False),
-    ],
-)
+@rows
 def test_module_version_matches_its_wheel(wheel: str, module: str, *, agree: bool) -> None:
     assert same_release(wheel, module) is agree
 

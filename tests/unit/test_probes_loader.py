@@ -119,15 +119,7 @@ def test_library_in_a_folder_that_is_not_searched_has_a_code(tmp_path: Path, sea
     assert found["code"] == "LIBRARY_PATH"
 
 
-@pytest.mark.parametrize(
-    ("said", "installed", "code", "subject"),
-    [
-        ("libcufft.so.11: cannot open shared object file: No such file", True, "LIBRARY_PATH", "libcufft.so.11"),
-        ("libcufft.so.11: cannot open shared object file: No such file", False, "MISSING_LIBRARY", "libcufft.so.11"),
-        ("libnvJitLink.so.12: cannot open shared object file", True, "MISSING_LIBRARY", "libnvJitLink.so.12"),
-        ("/x/libcufft.so.11: file too short", True, "MISSING_LIBRARY", "libcufft.so.11"),
-    ],
-)
+@rows
 def test_library_that_tensorflow_cannot_open_has_the_code_of_the_loader_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, said: str, installed: bool, code: str, subject: str
 ) -> None:
@@ -196,15 +188,7 @@ def test_libraries_of_the_opener_s_functions_are_opened(besides: Besides, conten
     assert (answer["outcome"], answer["findings"]) == ("passed", [])
 
 
-@pytest.mark.parametrize(
-    ("names", "locked", "code", "severity"),
-    [
-        (("libcupti.so.12",), "nvidia-cuda-cupti-cu12", "LIBRARY_PATH", "error"),
-        (("libcupti.so.12",), "nvidia-nccl-cu12", "LIBRARY_PATH", "warning"),
-        (("libcupti.so.12",), "", "LIBRARY_PATH", "warning"),
-        ((), "", "MISSING_LIBRARY", "warning"),
-    ],
-)
+@rows
 def test_locked_library_has_to_open(
     besides: Besides, names: tuple[str, ...], locked: str, code: str, severity: str
 ) -> None:
@@ -263,14 +247,7 @@ def test_unmet_need_is_reported_with_its_user(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("kind", "needed", "lacks"),
-    [
-        ("rpath", ["libsecond.so"], []),
-        ("runpath", ["libsecond.so"], ["libthird.so"]),
-        ("runpath", ["libsecond.so", "libthird.so"], []),
-    ],
-)
+@rows
 def test_rpath_and_loaded_libraries_count_for_needs_of_needs_and_runpath_does_not(
     tmp_path: Path, kind: str, needed: list[str], lacks: list[str]
 ) -> None:

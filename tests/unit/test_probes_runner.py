@@ -63,15 +63,7 @@ def began(events: list[Any]) -> list[str]:
     return [event["name"] for event in events if event["event"] == "begin"]
 
 
-@pytest.mark.parametrize(
-    ("function", "expected"),
-    [
-        ("segfault", "PROBE_CRASHED"),
-        ("leave", "PROBE_CRASHED"),
-        ("illegal", "CPU_FEATURE_MISSING"),
-        ("throw", "PROBE_CRASHED"),
-    ],
-)
+@rows
 def test_crash_costs_only_the_check_that_crashed(tmp_path: Path, function: str, expected: str) -> None:
     results, _ = run(tmp_path, group(check("well", "before"), check(function), check("well", "after")))
     assert outcomes(results) == {"before": "passed", function: "error", "after": "passed"}

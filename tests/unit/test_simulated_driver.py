@@ -181,15 +181,7 @@ def test_simulated_driver_answers_as_a_real_one(cache: Path, tmp_path: Path) -> 
     assert {number: own[number] for number in supported} == {number: real[number] for number in supported}
 
 
-@pytest.mark.parametrize(
-    ("fail", "code", "sentence"),
-    [
-        ("no-device", 100, "no CUDA-capable device is detected"),
-        ("driver-mismatch", 803, "system has unsupported display driver / cuda driver combination"),
-        ("forward-compat", 804, "forward compatibility was attempted on non supported HW"),
-        ("unknown-error", 999, "unknown error"),
-    ],
-)
+@rows
 def test_failed_start_makes_a_driver_unusable(fail: str, code: int, sentence: str, cache: Path, tmp_path: Path) -> None:
     seen = answers(f"driver=535.104.05,gpu=A100,fail={fail}", CUDA, cache=cache, place=tmp_path)
     assert (seen["cuInit"], seen["sentence"]) == (code, sentence)
@@ -284,14 +276,7 @@ def test_each_host_is_named_by_its_code(host: str, outcome: str, codes: list[str
     assert answer["outcome"] == outcome
 
 
-@pytest.mark.parametrize(
-    ("name", "codes"),
-    [
-        ("libcuda.so.1", ["DRIVER_TOO_OLD"]),
-        ("libcuda.so.450.51.06", ["DRIVER_TOO_OLD"]),
-        ("libcuda.so.460.32.03", ["DRIVER_FORWARD_COMPAT"]),
-    ],
-)
+@rows
 def test_only_another_drivers_library_carries_forward(name: str, codes: list[str], cache: Path, tmp_path: Path) -> None:
     """CUDA 11.2 needs driver 450.80.02; 450.51.06 has CUDA 11.0. The version is read from the file's name."""
     host, facts = "driver=450.51.06,gpu=A100", json.dumps({**FACTS, "minimum_driver": "450.80.02", "cuda": "11.2"})
@@ -344,15 +329,7 @@ def test_cache_serves_the_same_and_nothing_else(tmp_path: Path) -> None:
     assert all(path.name.startswith("stub-") for path in tmp_path.iterdir()), "no half-made folder is left"
 
 
-@pytest.mark.parametrize(
-    ("variables", "why"),
-    [
-        ({"CC": "false"}, "could not compile a stub"),
-        ({"CC": "FOLDER/broken"}, "no such target"),
-        ({"CC": "", "PATH": "FOLDER"}, "no C compiler(.|\n)*gcc"),
-    ],
-    ids=["fails", "fails with a text", "missing"],
-)
+@rows
 def test_broken_compiler_is_named(
     variables: dict[str, str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -393,14 +370,7 @@ def test_answers_follow_from_the_failure_or_the_combination(text: str, forced: l
     assert parse(text).forced == tuple(map(tuple, forced))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "driver=470.57.02,gpu=H100",  # newer than the branch
-        "driver=590.44.01,gpu=V100",  # dropped by the branch
-        "driver=470.57.02,gpu=A100,fail=no-device",
-    ],
-)
+@rows
 def test_gpu_that_the_driver_does_not_serve_is_not_visible(text: str) -> None:
     host = parse(text)
     assert len(host.gpus) == 1

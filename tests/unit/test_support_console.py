@@ -11,6 +11,7 @@ from pathlib import Path
 import progress_player
 import pytest
 from progress_player import NAMES, WIDTHS
+from table_rows import rows
 from terminals import Terminal, follow
 
 from envbuilder.cli.options import console_of
@@ -199,15 +200,7 @@ RUN true
 """
 
 
-@pytest.mark.parametrize(
-    ("step", "line"),
-    [
-        ("[stage-2 3/7] RUN --mount=source=a,target=/b     sh /run/tools/install cudnn", 3),
-        ("RUN true", 5),
-        ("[internal] load metadata for x", 1),
-        ("", 1),
-    ],
-)
+@rows
 def test_failed_step_has_its_line_of_the_dockerfile(step: str, line: int) -> None:
     assert console.step_line(step, DOCKERFILE) == line
 
