@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from command_line import ran
 from made_bases import DIGEST, IMAGE, PLAIN, SONAMES, WITH_CUDA, keep
+from table_rows import rows
 
 from envbuilder.catalog.base_facts import BaseFacts
 from envbuilder.catalog.store import load
@@ -147,21 +148,7 @@ def test_ranges_of_a_matrix_are_their_newest_release(tmp_path: Path) -> None:
         choose(str(path), (), Workspace(tmp_path), CATALOG)
 
 
-PEM = "-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n"
-
-
-@pytest.mark.parametrize(
-    ("key", "name", "content", "text"),
-    [
-        ("files: {conf/motd: /etc/motd}", "conf/motd", None, "no such file"),
-        ("template: my.Dockerfile.j2", "my.Dockerfile.j2", None, "no such file"),
-        ("requirements: team.txt", "team.txt", None, "no such file"),
-        ("certificates: [ca.crt]", "ca.crt", None, "no such file"),
-        ("certificates: [ca.crt]", "ca.crt", "not PEM", "holds no certificate"),
-        ("certificates: [ca.crt]", "ca.crt", PEM + "-----BEGIN PRIVATE KEY-----\n", "private key"),
-        ("certificates: [ca.crt]", "ca.crt", PEM, ""),
-    ],
-)
+@rows
 def test_file_that_a_matrix_names_is_checked_before_anything_is_built(
     tmp_path: Path, key: str, name: str, content: str | None, text: str
 ) -> None:
@@ -197,19 +184,7 @@ def test_matrix_names_its_tags(tmp_path: Path) -> None:
     assert len(set(tags.values())) == len(tags) == 8
 
 
-@pytest.mark.parametrize(
-    ("pattern", "why"),
-    [
-        (
-            "team-{tensorflow}",
-            "gives team-2.19.1 for tf2.19.1-py311-cpu-bookworm-runtime and tf2.19.1-py311-cpu-bookworm",
-        ),
-        ("{id}" + "-{id}" * 4, "longer than 115 characters"),
-        ("team:{id}", "is not a pattern of tags"),
-        ("{id.__class__}", "is not a pattern of tags"),
-        ("-{id}", "is not a pattern of tags"),
-    ],
-)
+@rows
 def test_pattern_of_tags_that_does_not_tell_images_apart_is_refused(pattern: str, why: str, tmp_path: Path) -> None:
     with pytest.raises(EnvbuilderError, match=re.escape(why)):
         tagged(json.dumps(pattern), tmp_path)

@@ -57,14 +57,7 @@ def test_cpu_image_takes_the_small_distribution_where_it_has_a_wheel() -> None:
     assert result.requirements == ("tensorflow==2.20.0",)
 
 
-@pytest.mark.parametrize(
-    ("combination", "code"),
-    [
-        ({"tensorflow": "2.18.1", "flavor": "gpu", "cudnn": "9.1"}, Code.CUDNN_MISMATCH),
-        ({"tensorflow": "2.15.1", "packages": ("numpy==2.0.0",)}, Code.NUMPY_ABI),
-        ({"tensorflow": "2.18.1", "flavor": "gpu", "cuda": "11.8"}, Code.CUDA_MISMATCH),
-    ],
-)
+@rows
 def test_reported_mismatch_is_built_and_kept_as_a_finding(combination: dict[str, Any], code: Code) -> None:
     asked = Combination(**combination)
     assert isinstance(resolve(asked, CATALOG), Rejection)

@@ -10,6 +10,7 @@ from typing import get_args
 import msgspec
 import pytest
 import yaml
+from table_rows import rows
 
 import envbuilder
 from envbuilder import finding
@@ -81,13 +82,7 @@ def test_no_two_codes_have_the_same_text() -> None:
     assert len({(row.means, row.cause, row.fix) for row in rows}) == len(rows)
 
 
-@pytest.mark.parametrize(
-    ("cap", "code", "spans"),
-    [
-        ("numpy<2", Code.NUMPY_ABI, ["1.13.1 1.13.1", "2.7.0 2.11.9", "2.14.0 2.14.0"]),
-        ("protobuf<3.21", Code.PROTOBUF_ABI, ["0.0.0 2.6.4", "2.7.0 2.7.2", "2.8.0 2.8.1", "2.9.0 2.9.0"]),
-    ],
-)
+@rows
 def test_releases_that_an_explanation_names_are_the_catalogue_s(cap: str, code: Code, spans: list[str]) -> None:
     bounds = [tuple(map(numbers, span.split())) for span in spans]
     rows = load().releases()

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from jinja2 import meta
 from package_folders import store_packages
+from table_rows import rows
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
@@ -168,23 +169,7 @@ def test_line_that_is_no_requirement_is_refused_with_its_number(line: str, root:
 IN_BLOCK = "{% extends 'Dockerfile.j2' %}\n{% block as_user %}"
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "says"),
-    [
-        ("{% extends 'Dockerfile.j2' %}\n{% block as_root %}\n", 2, "endblock"),
-        ("{% extends 'Dockerfile.j2' %}\n{% block as_rot %}RUN a{% endblock %}\n", 2, "no such block.* mean as_root?"),
-        ("{% extends 'Dockerfile.j2' %}\n\nRUN lost\n", 3, "'RUN lost' is outside of the blocks"),
-        (f"{IN_BLOCK}{{{{ acount }}}}", 2, "did you mean account?"),
-        (f"{IN_BLOCK}{{{{ environment.tensorfow }}}}", 2, "no such field; did you mean tensorflow?"),
-        (f"{IN_BLOCK}{{{{ environment.id | wrod }}}}", 2, "No filter named 'wrod'"),
-        (f"{IN_BLOCK}{{% include '/etc/passwd' %}}", 2, "no such template"),
-        (f"{IN_BLOCK}RUN a\nFROM debian\n", 3, "begins another image"),
-        ("FROM debian\n", 1, "does not extend Dockerfile.j2"),
-        ("{% extends 'Dockerfle.j2' %}", 1, "did you mean Dockerfile.j2?"),
-        ("{% extends '../../x' %}", 1, "no such template"),
-        (f"{IN_BLOCK}{{{{ ''.__class__.__mro__ }}}}", 0, "unsafe"),
-    ],
-)
+@rows
 def test_template_that_cannot_be_rendered_is_the_user_s_mistake(text: str, line: int, says: str, root: Path) -> None:
     """What has a line is found before anything is locked, in every variant."""
     (root / "ours/my.Dockerfile.j2").write_text(text + ("{% endblock %}" if text.startswith(IN_BLOCK) else ""))

@@ -146,19 +146,7 @@ def test_lock_names_versions_as_apt_takes_them() -> None:
     assert cudart.pin == "libcudart11.0=11.8.89~11.8.0-5~deb12u1"
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "git_2.39_amd64.deb",
-        f"{'A' * 64}  git_2.39_amd64.deb",
-        f"{GIT}  ../git_2.39_amd64.deb",
-        f"{GIT}  git_2.39;reboot_amd64.deb/..",
-        f"{GIT}  $(reboot)_2.39_amd64.deb",
-        f"{GIT}  git_2.39_arm64.deb",
-        f"{GIT}  git_2.39_amd64.deb extra",
-        f"{GIT[1:]}  git_2.39_amd64.deb",
-    ],
-)
+@rows
 def test_line_that_is_not_one_of_a_lock_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match="not a pinned package"):
         system_lock.parse(line + "\n")

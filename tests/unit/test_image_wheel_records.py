@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from index_server import Site, serving, wheel
 from made_images import SITE, context_of, image_of, package, row
+from table_rows import rows
 
 from envbuilder.finding import Code, Severity
 from envbuilder.image import lockfile, wheel_records
@@ -178,19 +179,7 @@ EVIL = b"evil"
 EVIL_ROW = row("x", EVIL).strip().partition(",")[2]
 
 
-@pytest.mark.parametrize(
-    ("path", "placed"),
-    [
-        ("../../../lib/python3.11/site-packages/numpy/__init__.py", "numpy/__init__.py"),
-        (f"/{SITE}/numpy/__init__.py", "numpy/__init__.py"),
-        ("../../../lib/python3.11/site-packages/sitecustomize.py", "sitecustomize.py"),
-        ("../../../lib/libextra.so", "../../libextra.so"),
-        ("numpy/x.data/evil.so", "numpy/x.data/evil.so"),
-        ("numpy-2.4.6.data/platlib.so", "numpy-2.4.6.data/platlib.so"),
-        ("numpy-2.4.6.data/scripts/../../evil.so", "evil.so"),
-        ("evil.dist-info/direct_url.json", "evil.dist-info/direct_url.json"),
-    ],
-)
+@rows
 def test_pin_vouches_for_no_row_that_it_does_not_cover(path: str, placed: str) -> None:
     there = {posixpath.normpath(f"{SITE}/{placed}"): EVIL}
     assert image_with("", {}) == []

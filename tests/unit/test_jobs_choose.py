@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from command_line import ran
 from factories import A100
+from table_rows import rows
 
 from envbuilder.catalog.store import load
 from envbuilder.compat.question import Question
@@ -52,15 +53,7 @@ def test_release_that_works_on_a_condition_is_no_refusal() -> None:
     assert list(found.next) == ["tensorflow 2.20.0 → 2.14.1", "driver 470.57.02 → 525.60.13"]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        "--gpu K80 --driver 580 --tensorflow ~=2.20.0",
-        "--gpu A100 --driver 440",
-        "--flavor cpu --python 3.14 --os plan9",
-        "--gpu V100 --driver 418.87.00 --os debian-trixie",
-    ],
-)
+@rows
 def test_proposed_change_leads_to_an_environment(options: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, text, _ = ran(capsys, "choose", *options.split())
     commands = re.findall(r"^next: .*: envbuilder (.*)$", text, re.MULTILINE)

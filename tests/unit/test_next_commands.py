@@ -46,7 +46,9 @@ WORDS = ("gpus", "drivers", "systems", "cuda", "cudnn", "tensorflow", "-", "5", 
 def texts() -> Iterator[str]:
     """Yield every text of the package, with the fields of f-strings in braces; docstrings are left out."""
     for path in sorted(PACKAGE.rglob("*.py")):
-        tree = ast.parse(path.read_text())
+        if "envbuilder " not in (source := path.read_text()):
+            continue
+        tree = ast.parse(source)
         alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         parts = {id(one) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for one in node.values}
         for node in ast.walk(tree):

@@ -172,15 +172,7 @@ def test_tensorflow_1_gets_the_later_interface(monkeypatch: pytest.MonkeyPatch) 
     assert tf.config.experimental.enable_tensor_float_32_execution(False) is None
 
 
-@pytest.mark.parametrize(
-    ("release", "group", "probe"),
-    [
-        ("2.4.4", "framework", "cpu_checks:matmul"),
-        ("1.15.5", "framework", tensorflow1_compat.IMPORTS),
-        ("1.15.5", "static", "packages:as_locked"),
-        ("", "framework", "cpu_checks:matmul"),
-    ],
-)
+@rows
 def test_other_releases_import_nothing(release: str, group: str, probe: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", None)  # an import would raise
     tensorflow1_compat.prepare(release, group, probe)

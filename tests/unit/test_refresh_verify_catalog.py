@@ -12,6 +12,7 @@ from file_index import add
 from hypothesis import given
 from hypothesis import strategies as st
 from index_server import Site, serving, wheel
+from table_rows import rows
 
 from envbuilder.catalog import store
 from envbuilder.catalog.model import Catalog
@@ -327,16 +328,7 @@ DAYS = Catalog(
 )
 
 
-@pytest.mark.parametrize(
-    ("table", "field", "wrong", "json", "outcomes"),
-    [
-        ("tensorflow", "released", DAY, True, ["agrees", "agrees", "agrees"]),
-        ("tensorflow", "released", DAY, False, ["unchecked", "unchecked", "unchecked"]),
-        ("tensorflow", "released", "2025-08-14", True, ["disagrees", "agrees", "agrees"]),
-        ("cudnn_wheels", "uploaded", ("2025-08-14",), True, ["agrees", "disagrees", "agrees"]),
-        ("package_releases", "released", "2025-08-14", True, ["agrees", "agrees", "disagrees"]),
-    ],
-)
+@rows
 def test_upload_days_are_compared_if_the_index_states_them(
     table: str, field: str, wrong: object, outcomes: list[str], tmp_path: Path, *, json: bool
 ) -> None:

@@ -12,6 +12,7 @@ from device_code import elf, fat_binary
 from hypothesis import given
 from hypothesis import strategies as st
 from index_server import wheel
+from table_rows import rows
 
 from envbuilder.catalog.rows import KernelOrigin, Kernels, Ptx
 from envbuilder.probes.suite.elf import Elf
@@ -57,18 +58,7 @@ def test_fat_binary_without_sections_has_an_unknown_origin() -> None:
     assert groups([b"no GPU code"]) == ()
 
 
-@pytest.mark.parametrize(
-    ("section", "origin"),
-    [
-        (".nv_fatbin", HAND),
-        ("__nv_relfatbin", RELOCATABLE),
-        (".rodata", GENERATED),
-        (".lrodata.cst", GENERATED),
-        (".data.rel.ro", GENERATED),
-        (".text", "unknown"),
-        (".database", "unknown"),
-    ],
-)
+@rows
 def test_section_decides(section: str, origin: Origin) -> None:
     assert groups([elf({section: fat_binary(80, SM90)})]) == (Group(origin, ("8.0",), (SM90,), 1),)
 
