@@ -20,7 +20,7 @@ PAGES = Path(__file__).parents[2] / "docs" / "how-to" / "messages"
 
 
 def proposed(step: int = 1) -> dict[tuple[str, ...], str]:
-    """List what the pip commands of answers, of one in ``step`` reports, install, each with the Python that it is for."""
+    """List what the pip commands of one answer in ``step`` install, each with the Python that it is for."""
     catalog = load()
     texts = [thread.report for thread in threads.load().values()]
     texts += [path.read_bytes().decode() for path in sorted(CORPUS.glob("*.txt"))]

@@ -41,16 +41,21 @@ PLACES = {
 
 
 def write(root: Path, files: Mapping[str, str]) -> None:
-    """Write configuration files by their place; ``ROOT`` in a text is the folder that they are in."""
+    """Write configuration files by their place, with the folder that they are in."""
     for place in PLACES.values():
         (root / place).parent.mkdir(parents=True, exist_ok=True)
     for place, text in files.items():
-        (root / PLACES[place]).write_text(text.replace("ROOT", str(root)))
+        (root / PLACES[place]).write_text(of_folder(root, text))
+
+
+def of_folder(root: Path, text: str) -> str:
+    """Replace ``ROOT`` by a folder, and ``AT`` by the address of the indexes in it."""
+    return text.replace("AT/", f"file://{root}/at/").replace("ROOT", str(root))
 
 
 def environ(root: Path, given: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the variables of a user whose home and system folders are in a folder of the test."""
-    own = {name: value.replace("ROOT", str(root)) for name, value in (given or {}).items()}
+    own = {name: of_folder(root, value) for name, value in (given or {}).items()}
     return {"HOME": str(root / "home"), "XDG_CONFIG_DIRS": str(root / "xdg"), "PATH": os.environ["PATH"], **own}
 
 
@@ -66,44 +71,10 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def section(url: str, name: str = "global") -> str:
-    return f"[{name}]\nindex-url = https://{url}.example/simple\n"
-
-
-NAMED = {"PIP_CONFIG_FILE": "ROOT/named.conf"}
-PIP: dict[str, tuple[dict[str, str], dict[str, str]]] = {
-    "nothing": ({}, {}),
-    "the user's over the system's": ({"global": section("g"), "user": section("u")}, {}),
-    "the legacy one": ({"legacy": section("l"), "global": section("g")}, {}),
-    "the new over the legacy": ({"legacy": section("l"), "user": section("u")}, {}),
-    "the environment's over the user's": ({"user": section("u"), "site": section("s")}, {}),
-    "the named over all files": ({"user": section("u"), "site": section("s"), "named": section("n")}, NAMED),
-    "the named and no user's": ({"user": "[global]\nproxy = http://u:1\n", "named": section("n")}, NAMED),
-    "a named that is not there": ({"user": section("u")}, NAMED),
-    "no files at all": ({"user": section("u"), "site": section("s")}, {"PIP_CONFIG_FILE": os.devnull}),
-    "a variable over all": (
-        {"site": section("s"), "named": section("n", "install")},
-        {**NAMED, "PIP_INDEX_URL": "https://v.example"},
-    ),
-    "an empty variable": ({"user": section("u")}, {"PIP_INDEX_URL": ""}),
-    "the command's section over a nearer file": ({"global": section("i", "install"), "user": section("u")}, {}),
-    "another command's section": ({"user": section("d", "download") + section("u")}, {}),
-    "a nearer list takes the place of another": (
-        {
-            "global": "[global]\nextra-index-url = https://a https://b\n",
-            "user": "[global]\nextra_index_url =\n  https://c\n",
-        },
-        {},
-    ),
-    "the home of XDG": ({"named": "", "user": section("u")}, {"XDG_CONFIG_HOME": "ROOT/none"}),
-    "proxy and certificates": ({"user": "[global]\nproxy = http://p:1\ncert = /x.pem\n"}, {"PIP_CERT": "/y.pem"}),
-    "no interpolation": ({"user": "[global]\nindex-url = https://a%20b%40c.example/simple\n"}, {}),
-}
-
-
-@pytest.mark.parametrize("case", list(PIP))
-def test_pips_settings_are_those_that_pip_has(case: str, python: Path, tmp_path: Path) -> None:
-    files, given = PIP[case]
+@rows
+def test_pips_settings_are_those_that_pip_has(
+    files: dict[str, str], given: dict[str, str], python: Path, tmp_path: Path
+) -> None:
     write(tmp_path, files)
     own = environ(tmp_path, given)
     site = python / "pip.conf"
@@ -131,49 +102,6 @@ def test_broken_file_is_a_mistake_with_its_place(tmp_path: Path) -> None:
         (tmp_path / PLACES[place]).unlink()
 
 
-def row(name: str, more: str = "") -> str:
-    return f'[[index]]\nurl = "file://ROOT/at/{name}"\n{more}\n'
-
-
-def old(name: str) -> str:
-    return f'index-url = "file://ROOT/at/{name}"\n'
-
-
-MAIN = "default = true\n"
-AT = "file://ROOT/at/"
-UV: dict[str, tuple[dict[str, str], dict[str, str]]] = {
-    "the project's over the user's": ({"project": row("a", MAIN) + row("b"), "uv user": row("c", MAIN) + row("d")}, {}),
-    "the user's over the system's": ({"uv user": row("a", MAIN), "uv system": row("b", MAIN) + row("c")}, {}),
-    "a table of the project": ({"pyproject": row("a", MAIN).replace("[[index]]", "[[tool.uv.index]]")}, {}),
-    "uv.toml over the table": (
-        {"pyproject": row("a", MAIN).replace("[[index]]", "[[tool.uv.index]]"), "project": row("b", MAIN)},
-        {},
-    ),
-    "above a project without a table": (
-        {"pyproject": '[project]\nname = "x"\nversion = "1"\n', "above": row("a", MAIN)},
-        {},
-    ),
-    "the named alone": (
-        {"uv named": row("a", MAIN), "uv user": row("b", MAIN) + row("c")},
-        {"UV_CONFIG_FILE": "ROOT/named.toml"},
-    ),
-    "no files": ({"uv user": row("b", MAIN)}, {"UV_NO_CONFIG": "1", "UV_DEFAULT_INDEX": f"{AT}a"}),
-    "further ones by variable": ({"uv user": row("a", MAIN) + row("b")}, {"UV_INDEX": f"{AT}c mine={AT}d"}),
-    "older and newer": ({"uv user": old("a") + f'extra-index-url = ["{AT}b"]\n' + row("c") + row("d", MAIN)}, {}),
-    "an older setting of a nearer file": ({"uv user": old("a"), "uv system": row("b", MAIN)}, {}),
-    "older ones of a nearer file": (
-        {"uv user": f'extra-index-url = ["{AT}b"]\n' + old("a"), "uv system": row("c")},
-        {},
-    ),
-    "all variables": (
-        {"uv user": row("f", MAIN)},
-        {"UV_INDEX": f"{AT}a", "UV_EXTRA_INDEX_URL": f"{AT}b", "UV_INDEX_URL": f"{AT}c", "UV_DEFAULT_INDEX": f"{AT}d"},
-    ),
-    "the table for pip": ({"uv user": old("a") + "[pip]\n" + old("b")}, {}),
-    "explicit ones are for others": ({"uv user": row("a", MAIN) + row("b", 'name = "b"\nexplicit = true\n')}, {}),
-}
-
-
 def order_of_uv(own: dict[str, str], root: Path) -> list[str]:
     """Ask the real uv for its indexes, one by one: each is the first that has a package, and then loses it."""
     found = []
@@ -192,9 +120,8 @@ def order_of_uv(own: dict[str, str], root: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("case", list(UV))
-def test_uvs_indexes_are_those_that_uv_has(case: str, tmp_path: Path) -> None:
-    files, given = UV[case]
+@rows
+def test_uvs_indexes_are_those_that_uv_has(files: dict[str, str], given: dict[str, str], tmp_path: Path) -> None:
     write(tmp_path, files)
     for version, name in enumerate("abcdef", start=1):
         folder = tmp_path / "at" / name / "probe"
@@ -208,22 +135,11 @@ def test_uvs_indexes_are_those_that_uv_has(case: str, tmp_path: Path) -> None:
     assert mine.of_pip == ()
 
 
-BOTH: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
-    "uv's variable": ({}, {"UV_DEFAULT_INDEX": "https://x", "PIP_INDEX_URL": "https://y"}, "https://x"),
-    "uv's file over pip's file": (
-        {"uv user": '[[index]]\nurl = "https://x"\ndefault = true\n', "user": section("u")}, {}, "https://x",
-    ),
-    "pip's variable over uv's file": (
-        {"uv user": '[[index]]\nurl = "https://x"\ndefault = true\n'}, {"PIP_INDEX_URL": "https://y"}, "https://y",
-    ),
-    "pip's file alone": ({"user": section("u")}, {}, "https://u.example/simple"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", list(BOTH))
-def test_every_client_uses_the_same_main_index(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files, given, main = BOTH[case]
-    write(tmp_path, {"global": section("system"), **files})
+@rows
+def test_every_client_uses_the_same_main_index(
+    files: dict[str, str], given: dict[str, str], main: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, {"global": "[global]\nindex-url = https://system.example/simple\n", **files})
     own = environ(tmp_path, given)
     monkeypatch.chdir(tmp_path / "project")
     found = configured(own)
