@@ -14,6 +14,7 @@ from factories import A100, H100, check, failed_verdict, gpu_verdict, inconclusi
 from fleet_worker import AnyImage, described, judged
 from fleet_world import FleetWorld, fleet_world
 from registries import State, modern_registry
+from table_rows import rows
 
 from envbuilder.attest.keys import PRIVATE, PUBLIC, create
 from envbuilder.catalog.store import load
@@ -208,18 +209,7 @@ def test_job_whose_result_exists_runs_nothing(team: Team) -> None:
     assert not list(Path("made").iterdir()), "neither a folder of this attempt nor of a lost one is left"
 
 
-@pytest.mark.parametrize(
-    ("changes", "code", "says"),
-    [
-        ({"suite": "sha256:other"}, 2, "the job needs suite sha256:other, this host has sha256:"),
-        ({"arch": "aarch64"}, 5, "the job needs aarch64"),
-        ({"now": 0.0}, 5, "this host's clock differs by"),
-        ({"driver": "545"}, 5, "the job needs H100/545, this host has NVIDIA H100 80GB HBM3 with driver 535"),
-        ({"trusted": ("another",)}, 2, "not one of the trusted keys (next: "),
-        ({"repository": "127.0.0.1:1/team/image"}, 5, "(next: "),
-        ({"gpus": "none"}, 5, "no engine"),
-    ],
-)
+@rows
 def test_host_that_fails_its_check_refuses_its_job(
     team: Team, changes: dict[str, Any], code: int, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,20 +230,7 @@ def broken_engine() -> None:
     raise InfrastructureError("no engine")
 
 
-@pytest.mark.parametrize(
-    ("state_", "suites", "asked", "expected"),
-    [
-        ("passed", (), "", ""),
-        ("missing", (), "", "left"),
-        ("stale", ("now",), "", "left"),
-        ("failed", ("now",), "again", ""),
-        ("failed", ("older",), "", "left"),
-        ("inconclusive", ("now",), "", ""),
-        ("inconclusive", ("now",), "again", "left"),
-        ("inconclusive", ("older",), "", "left"),
-        ("refused", ("now",), "", ""),
-    ],
-)
+@rows
 def test_pending_validation_follows_from_state_and_suite(
     state_: str, suites: tuple[str, ...], asked: str, expected: str
 ) -> None:

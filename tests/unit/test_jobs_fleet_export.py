@@ -12,6 +12,7 @@ import pytest
 import yaml
 from factories import digest
 from fleet_jobs import job
+from table_rows import rows
 
 from envbuilder.choice import read_fleet
 from envbuilder.compat.fleet import FleetHost
@@ -104,13 +105,7 @@ def test_slurm_task_passes_its_own_specification_byte_for_byte(tmp_path: Path) -
     assert (tmp_path / "work").stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize(
-    ("variables", "reason"),
-    [
-        ({"SLURM_ARRAY_TASK_ID": "0"}, "TF_ENVBUILDER_SIGNING_KEY"),
-        ({"SLURM_ARRAY_TASK_ID": "2", "TF_ENVBUILDER_SIGNING_KEY": "/k"}, ""),
-    ],
-)
+@rows
 def test_slurm_task_without_a_key_or_beyond_the_array_runs_nothing(
     tmp_path: Path, variables: dict[str, str], reason: str
 ) -> None:
@@ -167,14 +162,7 @@ def test_kubernetes_job_runs_on_nodes_of_its_host_class() -> None:
     assert term["labelSelector"]["matchLabels"] == template["metadata"]["labels"], "one validation on a node"
 
 
-@pytest.mark.parametrize(
-    ("name", "claim", "limit", "claims"),
-    [
-        ("A100-550.54.15.yaml", "", True, None),
-        ("A100-550.54.15.yaml", "one-gpu", False, [{"name": "gpu"}]),
-        ("any-host.yaml", "one-gpu", False, None),
-    ],
-)
+@rows
 def test_gpu_is_requested_once(name: str, claim: str, limit: bool, claims: object) -> None:  # noqa: FBT001
     spec = pod(name, {**BARE, "gpu_claim": claim})
     resources = spec["containers"][0]["resources"]

@@ -44,15 +44,7 @@ def test_reference_is_read_whole(text, host, repository, tag, digest) -> None:
     assert (found.host, found.repository, found.tag, found.digest) == (host, repository, tag, digest)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "image", "team/image", "registry.example.org", "registry.example.org/", "registry.example.org/Team/image",
-        "registry.example.org/a:", "registry.example.org/a@sha256:12", "registry.example.org/a@", "-x.y/a", "a.b/c d",
-        "registry.example.org/../a", "registry.example.org/a:b\n", "http://registry.example.org/a",
-        "registry.example.org:0/a", "registry.example.org:65536/a", "localhost:99999/a",
-    ],
-)  # fmt: skip
+@rows
 def test_no_host_is_assumed_and_nothing_is_guessed(text) -> None:
     with pytest.raises(UsageError):
         parse(text)

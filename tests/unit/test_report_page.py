@@ -36,6 +36,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from junitparser import Failure, JUnitXml
 from prometheus_client import parser
+from table_rows import rows
 
 from envbuilder.catalog.store import load
 from envbuilder.engine.port import Layer
@@ -178,15 +179,7 @@ def test_failed_verdict_with_green_checks_says_so() -> None:
     assert not card.remark
 
 
-@pytest.mark.parametrize(
-    ("before", "said"),
-    [
-        (None, ""),
-        ({"a": "PASSED", "b": "FAILED", "c": "PASSED"}, "no change"),
-        ({"a": "FAILED", "b": "PASSED", "c": "INCONCLUSIVE"}, "1 turned red, 2 turned green"),
-        ({"a": "PASSED", "x": "FAILED"}, "2 new, 1 gone"),
-    ],
-)
+@rows
 def test_page_says_what_is_other_than_last_time(before: dict[str, Word] | None, said: str) -> None:
     state = PageState(written="2026-11-20 09:00 UTC", words=before) if before else None
     runs = (verdict(environment=environment(id=name)) for name in "ac")

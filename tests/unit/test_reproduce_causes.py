@@ -4,6 +4,7 @@ import re
 from datetime import date
 
 import pytest
+from table_rows import rows
 
 from envbuilder.finding import Code
 from envbuilder.reproduce.causes import ImageDefect, image_defect_rows, table
@@ -44,17 +45,7 @@ def test_complaint_is_read_from_prose_only(text: str, kinds: set[str]) -> None:
     assert kinds or not complaints(clean(text))
 
 
-@pytest.mark.parametrize(
-    ("file", "last", "signature"),
-    [
-        ("google/protobuf/internal/x.py", "TypeError: something new", "stopped_in_protobuf"),
-        ("numpy/core/overrides.py", "AttributeError: nobody knows", "stopped_in_numpy"),
-        ("h5py/_hl/files.py", "ValueError: nobody knows", "stopped_in_h5py"),
-        ("tensorflow/python/x.py", "TypeError: of its own", None),
-        ("keras/api.py", "ImportError: cannot import name 'x' from 'keras.src.y'", "two_versions_of_one_package"),
-        ("numpy/core/overrides.py", "ImportError: DLL load failed", None),
-    ],
-)
+@rows
 def test_traceback_ending_in_another_package_names_that_package(file: str, last: str, signature: str | None) -> None:
     found = {row.signature: row for row in find(clean(STOPPED.format(file=file, last=last)))}
     traceback_matches = {name for name in found if name.startswith(("stopped_in", "two_versions"))}
@@ -67,15 +58,7 @@ def test_traceback_without_tensorflow_frame_is_ignored() -> None:
     assert not [row for row in find(clean(text)) if row.signature.startswith("stopped_in")]
 
 
-@pytest.mark.parametrize(
-    ("source", "last", "own"),
-    [
-        ("step(x)", "ValueError: too few batches", True),
-        ("from data import x", "ValueError: too few batches", False),
-        ("step(x)", "AttributeError: module 'data' has no attribute 'x'", False),
-        ("step(x)", "TypeError: unexpected keyword argument 'batch_shape'", False),
-    ],
-)
+@rows
 def test_exception_of_the_program_itself_is_no_matter_of_versions(source: str, last: str, *, own: bool) -> None:
     text = f'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    {source}\n{last}\n'
     assert ("own_exception" in {row.signature for row in find(clean(text))}) is own
@@ -108,14 +91,7 @@ def test_commands_for_windows_use_no_unix_tools() -> None:
             assert not {"grep", "tail"} & set(row.split())
 
 
-@pytest.mark.parametrize(
-    ("kinds", "commands"),
-    [
-        (("invisible", "import"), ("dso_loader", "nvidia-smi", "pip list")),
-        (("import",), ("tf.__file__", "architecture()", "pip list")),
-        (("installing",), ("pip install", "architecture()", "pip index versions")),
-    ],
-)
+@rows
 def test_commands_that_decide_a_complaint_are_asked_for(
     kinds: tuple[Complaint, ...], commands: tuple[str, ...]
 ) -> None:

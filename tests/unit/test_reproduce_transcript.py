@@ -6,6 +6,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from table_rows import rows
 
 from envbuilder.catalog.store import load
 from envbuilder.errors import UsageError
@@ -80,14 +81,7 @@ def test_line_without_an_end_is_cut() -> None:
     assert text.endswith("\ntensorflow 2.12.0")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "I get an error when I train my model and it could not load the data from the dynamic dataset library",
-        "import tensorflow as tf\nx = [1, 2]\nprint(x[0])\nThe model trains well on two GPUs.\nEpoch 1/3 loss 0.4\n",
-        "The GPU is fine but the loader failed to find the images in the folder that my script opens",
-    ],
-)
+@rows
 def test_ordinary_sentences_are_no_messages(text: str) -> None:
     assert not find(clean(text))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from table_rows import rows
 
 from envbuilder.catalog.store import load
 from envbuilder.cli import exit_codes
@@ -210,25 +211,12 @@ def test_candidates_are_final_releases_and_catalogue_lines() -> None:
     assert len(lines) == len(set(lines))
 
 
-@pytest.mark.parametrize(
-    ("axis", "version", "brings"),
-    [
-        ("cudnn", "9.1", "nvidia-cudnn-cu12==9.1.1.17"),
-        ("cudnn", "9.3", "nvidia-cudnn-cu12==9.3.0.75"),
-        ("cuda", "11.8", "nvidia-cuda-runtime-cu11==11.8.89"),
-    ],
-)
+@rows
 def test_bisection_builds_versions_that_do_not_fit(axis: Any, version: str, brings: str) -> None:
     assert brings in resolved(GPU_ROW, axis, version, CATALOG).cuda_wheels
 
 
-@pytest.mark.parametrize(
-    ("axis", "version", "why"),
-    [
-        ("cuda", "12.4", "No set of CUDA 12.4 wheels is known for tensorflow 2.20.0"),
-        ("cudnn", "7.6", "was compiled with cuDNN 9.3 and refuses 7.6"),
-    ],
-)
+@rows
 def test_version_without_wheels_is_not_built(axis: Any, version: str, why: str) -> None:
     with pytest.raises(UnsatisfiableError, match=why):
         resolved(GPU_ROW, axis, version, CATALOG)

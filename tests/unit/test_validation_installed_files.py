@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from made_images import SITE, SYSTEM, Layer, cache_of, context_of, errors, image_of, package, row
+from table_rows import rows
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Finding, Severity
@@ -70,15 +71,7 @@ def test_cached_byte_code_in_a_wheel_may_be_compiled_again() -> None:
     assert not errors({**packed, f"{SITE}/{cached}": b"other"})
 
 
-@pytest.mark.parametrize(
-    ("gone", "code"),
-    [
-        ("nvidia/cufft/lib/libcufft.so.11", Code.MISSING_LIBRARY),
-        ("nvidia/cuda_nvcc/bin/ptxas", Code.XLA_TOOLS_MISSING),
-        ("nvidia/cuda_nvcc/nvvm/libdevice/libdevice.10.bc", Code.XLA_TOOLS_MISSING),
-        ("nvidia/cufft/include/cufft.h", Code.FILES_DIFFER),
-    ],
-)
+@rows
 def test_missing_library_or_tool_has_its_own_code(gone: str, code: Code) -> None:
     (one,) = errors(package("nvidia_x", "1", {gone: b"x", "nvidia/other.py": b"y"}), {f"{SITE}/{gone}": None})
     assert (one.code, gone in one.message) == (code, True)
