@@ -376,11 +376,17 @@ class Console:
 
     def _left(self) -> float:
         """Return the seconds until all environments are finished; 0 if nothing is known about them."""
-        left = [name for name in self._names if name not in self._finished]
         known = [self.stored[name] for name in self._names if name in self.stored]
-        usual = sum(known) / len(known) if known else 0.0
-        spent = sum(time.monotonic() - task.began for task in self._tasks) + sum(self._spent[name] for name in left)
-        return max(0.0, sum(self.stored.get(name, usual) for name in left) - spent) / max(1, len(self._tasks))
+        if not known:
+            return 0.0
+        usual, running = sum(known) / len(known), {task.name: task for task in self._tasks}
+        total = 0.0
+        for name in set(self._names) - self._finished:
+            task, left = running.get(name), self.stored.get(name, usual) - self._spent[name]
+            if task is not None:  # one that takes longer than the others did has at least its step before it
+                left = max(left - (time.monotonic() - task.began), task.expected - task.elapsed)
+            total += max(0.0, left)
+        return total / max(1, len(self._tasks))
 
 
 _RUN = re.compile(r"(?m)^(?:# (?P<title>.+ MB|.+?)(?:[:;] .*|\.)?\n)?(?P<command>RUN (?:.*\\\n)*.*)$")
