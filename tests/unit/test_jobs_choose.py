@@ -63,12 +63,9 @@ def test_proposed_change_leads_to_an_environment(options: str, capsys: pytest.Ca
 
 
 def test_range_gets_its_newest_release_and_an_empty_one_no_claim() -> None:
-    for spec, why in (
-        (">=2.17,<2.21", "the newest of >=2.17,<2.21 that works on A"),
-        ("2.20.0", "given; it works on A"),
-    ):
+    for spec, why in ((">=2.17,<2.21", "the newest of >=2.17,<2.21 that"), ("2.20.0", "given; it")):
         found = asked(driver="570.124.06", gpus=("A100",), tensorflow=spec)
-        assert found.why[0].startswith(f"tensorflow 2.20.0: {why}")
+        assert found.why[0].startswith(f"tensorflow 2.20.0: {why} works on A")
     found = asked(driver="570.124.06", gpus=("A100",), tensorflow=">=9")
     assert (found.environment, found.compatible, found.refused[0].code) == (None, None, "UNKNOWN")
     assert as_text(found).startswith("no claim")

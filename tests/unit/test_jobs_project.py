@@ -46,10 +46,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("words", "id_"),
     [
-        (
-            ("--gpu", "A100", "--driver", "535", "--os", "debian-bookworm"),
-            f"tf{load().final_versions[-1]}-py311-cu",
-        ),
+        (("--gpu", "A100", "--driver", "535", "--os", "debian-bookworm"), f"tf{load().final_versions[-1]}-py311-cu"),
         (("--flavor", "cpu", "--tensorflow", "~=2.20.0", "--form", "devel"), "tf2.20.0-py313-cpu-trixie"),
     ],
 )
