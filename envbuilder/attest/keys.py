@@ -21,8 +21,12 @@ PRIVATE, PUBLIC = "envbuilder.key", "envbuilder.pub"
 """The names of the files that `create` makes."""
 
 _EXPIRES = "Expires: "
-_BEGIN = "-----BEGIN PUBLIC KEY-----"
-_KEY = re.compile(rf"(?:{_EXPIRES}(.*)\n)?({_BEGIN}\n(?:[A-Za-z0-9+/=]+\n)+-----END PUBLIC KEY-----)(?:\n|\Z)")
+_BEGIN, _SECRET = "-----BEGIN PUBLIC KEY-----", "PRIVATE KEY"
+_KEY = re.compile(rf"(?m)^(?:{_EXPIRES}(.*)\n)?({_BEGIN}\n(?:[A-Za-z0-9+/=]+\n)+-----END PUBLIC KEY-----)(?:\n|\Z)")
+_PRIME = (1 << 255) - 19
+_ORDER_8 = int.from_bytes(bytes.fromhex("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a"), "little")
+_SMALL_ORDER = (0, 1, _PRIME - 1, _ORDER_8, _PRIME - _ORDER_8)
+"""The y coordinates of points of order 1, 2, 4 and 8: no private key is needed to sign for them (libsodium's list)."""
 _FORM = "blank lines, # comments, one 'Expires: 2027-11-21T00:00:00Z' above a key, and PEM blocks of public keys"
 
 
@@ -80,15 +84,20 @@ def load_private(path: Path, *, password: str | None = None) -> PrivateKey:
     """Read a private key with the limit of the public file next to it. Raises UsageError if there is no usable one."""
     serialization, ed25519, *_ = _cryptography()
     data, secret = _read(path), password.encode() if password else None
-    key = _loaded(path, partial(serialization.load_pem_private_key, data, secret), ed25519.Ed25519PrivateKey)
+    load, kind = partial(serialization.load_pem_private_key, data, secret), ed25519.Ed25519PrivateKey
+    hint = "for a protected key set TF_ENVBUILDER_KEY_PASSWORD; envbuilder keys new FOLDER makes a pair"
+    key = _loaded(path, load, kind, "an ed25519 private key, or its password is missing or wrong", hint)
     public, beside = _public(key.public_key()), path.with_suffix(".pub")
     known = load_public_keys(beside) if beside.is_file() else ()
     return PrivateKey(next((one for one in known if one.keyid == public.keyid), public), key)
 
 
 def is_public(path: Path) -> bool:
-    """Return True for a file with public keys. Raises UsageError if it cannot be read."""
-    return path.is_file() and _BEGIN in decoding.lossy(_read(path))  # a pipe can be read once
+    """Return True for a file with public keys. Raises UsageError if it cannot be read, or holds a private one too."""
+    text = decoding.written(_read(path)) if path.is_file() else ""  # a pipe can be read once
+    if _BEGIN in text and _SECRET in text:
+        raise UsageError(f"{path} holds a private and a public key", hint="give each in a file of its own")
+    return _BEGIN in text
 
 
 def load_public_keys(*paths: Path) -> tuple[PublicKey, ...]:
@@ -105,14 +114,16 @@ def load_public_keys(*paths: Path) -> tuple[PublicKey, ...]:
 
 
 def _public_keys(path: Path) -> Iterator[PublicKey]:
-    """Yield the keys of a file, each with the limit above it."""
-    text = decoding.lossy(_read(path)).removeprefix("\ufeff")
-    if "PRIVATE KEY" in text:
+    """Yield the keys of a file, each with the limit above it. No error repeats a line: it may be a secret."""
+    text = decoding.written(_read(path))
+    if _SECRET in text:
         raise UsageError(f"{path} holds a private key", hint=f"verify with the public half, {PUBLIC}")
     rest = "\n".join(line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith("#"))
     keys, other = _KEY.findall(rest), _KEY.sub("", rest)
     if other or not keys:
-        raise UsageError(f"{path}: {other[:100]!r} is not understood as a key", hint=f"a key file has {_FORM}")
+        lines = [line.rstrip() for line in text.splitlines()]
+        place = 1 + (lines.index(other.split("\n")[0]) if other else len(lines))
+        raise UsageError(f"{path}:{place}: not understood as a key", hint=f"a key file has {_FORM}")
     serialization, ed25519, *_ = _cryptography()
     for limit, block in keys:
         load = partial(serialization.load_pem_public_key, block.encode())
@@ -121,18 +132,19 @@ def _public_keys(path: Path) -> Iterator[PublicKey]:
         except decoding.DamagedError as error:
             text = f"{path}: {limit[:100]!r} is not a time with a zone"
             raise UsageError(text, hint="as in Expires: 2027-11-21T00:00:00Z") from error
-        yield replace(_public(_loaded(path, load, ed25519.Ed25519PublicKey)), expires=expires)
+        hint = "ask its owner for the file that `envbuilder keys new` made"
+        key = _loaded(path, load, ed25519.Ed25519PublicKey, "an ed25519 public key", hint)
+        raw = key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+        if (int.from_bytes(raw, "little") & (1 << 255) - 1) % _PRIME in _SMALL_ORDER:
+            raise UsageError(f"{path}: a key for which everybody can sign", hint=hint)
+        yield replace(_public(key), expires=expires)
 
 
-def _loaded(path: Path, load: Callable[[], Any], kind: type) -> Any:  # noqa: ANN401 - an optional package's key
-    try:
-        key = load()
-    except (ValueError, TypeError, _cryptography()[2]) as error:
-        hint = "envbuilder keys new FOLDER makes a pair; for a protected key set TF_ENVBUILDER_KEY_PASSWORD"
-        raise UsageError(f"{path}: not a usable key: {error}", hint=hint) from error
-    if not isinstance(key, kind):
-        raise UsageError(f"{path}: not an ed25519 key", hint="envbuilder keys new FOLDER makes a pair")
-    return key
+def _loaded(path: Path, load: Callable[[], Any], kind: type, what: str, hint: str) -> Any:  # noqa: ANN401
+    with suppress(ValueError, TypeError, _cryptography()[2]):
+        if isinstance(key := load(), kind):
+            return key
+    raise UsageError(f"{path}: not {what}", hint=hint)
 
 
 def _public(key: Any) -> PublicKey:  # noqa: ANN401 - an optional package's key

@@ -10,10 +10,10 @@ from itertools import pairwise
 
 import msgspec
 
-from envbuilder import versions
 from envbuilder.errors import Reason, UsageError
 from envbuilder.registry.reference import DIGEST
 from envbuilder.support import decoding
+from envbuilder.support.terminal_text import duration
 from envbuilder.verdict import LEVELS, GpuSeen, Level, Verdict, contradiction
 from envbuilder.versions import DOTTED, is_prefix
 
@@ -202,10 +202,10 @@ def comparisons(verdict: Verdict, wanted: Requirement, now: datetime) -> Iterato
         yield "inconsistent", Reason.INCONSISTENT, f"the verdict contradicts itself: {why}"
     age = (now - moment(verdict.finished)).total_seconds()
     if age < -CLOCK_SKEW.total_seconds():
-        yield "age", Reason.EXPIRED, f"validated {in_words(-age, 1)} in the future: a clock is wrong"
+        yield "age", Reason.EXPIRED, f"validated {duration(-age, 1)} in the future: a clock is wrong"
     if age > wanted.max_age_s:
-        allowed = f"at most {in_words(wanted.max_age_s, 1)} is accepted"
-        yield "age", Reason.EXPIRED, f"validated {in_words(age, 1)} ago; {allowed}"
+        allowed = f"at most {duration(wanted.max_age_s, 1)} is accepted"
+        yield "age", Reason.EXPIRED, f"validated {duration(age, 1)} ago; {allowed}"
     if rank(verdict.level) < rank(wanted.level):
         yield "level", Reason.LEVEL_TOO_LOW, f"validated up to {verdict.level}; {wanted.level} is required"
     if wanted.driver is not None and not is_prefix(wanted.driver, driver):
@@ -260,16 +260,3 @@ def moment(text: str) -> datetime:
 def age_s(verdict: Verdict, now: datetime) -> float:
     """Return the age of a verdict in seconds; 0 for one from a clock that is ahead."""
     return max(0.0, round((now - moment(verdict.finished)).total_seconds(), 1))
-
-
-def driver_branch(version: str) -> str:
-    """Return the branch of a driver: ``535`` of ``535.104.05``."""
-    return str(versions.major(version)) if versions.key_or_none(version) else version
-
-
-def in_words(seconds: float, digits: int = 0) -> str:
-    """Write a duration in the largest unit of which there are two."""
-    for size, unit in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.{digits}f} {unit}"
-    return f"{seconds:.0f} seconds"

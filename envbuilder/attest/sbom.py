@@ -282,6 +282,5 @@ def _package(package: Locked) -> Resource:
     """Name a locked package with its digest, or those of every file that may have been installed."""
     uri = f"pkg:pypi/{quote(package.name, safe='')}@{quote(package.version, safe='')}"
     hashes = tuple(digest.removeprefix("sha256:") for digest in package.hashes)
-    if len(hashes) == 1:
-        return Resource(uri=uri, digest={"sha256": hashes[0]})
-    return Resource(uri=uri, annotations={"sha256": hashes})
+    digest = {"sha256": hashes[0]} if len(hashes) == 1 else {}
+    return Resource(uri=uri, digest=digest, annotations={} if digest else {"sha256": hashes})

@@ -12,6 +12,7 @@ from datetime import datetime
 
 import msgspec
 
+from envbuilder import versions
 from envbuilder.attest.envelope import SignedBy
 from envbuilder.attest.requirements import (
     CLOCK_SKEW,
@@ -22,7 +23,6 @@ from envbuilder.attest.requirements import (
     Requirement,
     age_s,
     comparisons,
-    driver_branch,
     inconsistent,
     moment,
     rank,
@@ -215,7 +215,7 @@ def concerns(verdict: Verdict, wanted: Requirement) -> bool:
     if not failed or everywhere or nameless or not host.gpus or not DRIVER.fullmatch(host.driver or ""):
         return True
     other_gpu = gpu is not None and not any(map(gpu.may_be, host.gpus))
-    other_driver = wanted.driver is not None and driver_branch(wanted.driver) != driver_branch(host.driver or "")
+    other_driver = wanted.driver is not None and not versions.same_major(wanted.driver, host.driver)
     return not (other_gpu or other_driver)
 
 
@@ -238,7 +238,7 @@ def supersedes(passed: Verdict, failed: Verdict, now: datetime) -> bool:
 
 def _kind(verdict: Verdict) -> tuple[frozenset[str], str]:
     host = verdict.host
-    return frozenset(gpu.name.casefold() for gpu in host.gpus), driver_branch(host.driver or "")
+    return frozenset(gpu.name.casefold() for gpu in host.gpus), (host.driver or "").partition(".")[0]
 
 
 def decide_by_class(evidence: Evidence, wanted: Requirement, now: datetime) -> tuple[Decision, ...]:

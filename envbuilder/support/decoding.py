@@ -189,5 +189,11 @@ def lossy(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
+def written(data: bytes) -> str:
+    """Decode a text of any editor: UTF-8 or, with its mark, UTF-16; other bytes become U+FFFD."""
+    is_wide = data[:2] in (b"\xff\xfe", b"\xfe\xff")  # as PowerShell writes
+    return (data.decode("utf-16", "replace") if is_wide else lossy(data)).removeprefix("\ufeff")
+
+
 def _shortened(error: Exception) -> str:
     return (str(error) or type(error).__name__)[:_SHOWN]

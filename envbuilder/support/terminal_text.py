@@ -74,3 +74,11 @@ def _broken(plain: str) -> str:
 def _spaced(found: re.Match[str]) -> str:
     word = found["first"] or found["any"]
     return f"{found['lead'] or ''}{word[0]} {word[1:]}"
+
+
+def duration(seconds: float, digits: int = 0) -> str:
+    """Write a duration in the largest unit of which there are two."""
+    for size, unit in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.{digits}f} {unit}"
+    return f"{seconds:.0f} seconds"

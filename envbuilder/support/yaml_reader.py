@@ -159,7 +159,7 @@ class _Reader:
 
     def _pairs(self, node: yaml.Node, key: str) -> dict[str, tuple[yaml.Node, yaml.Node]] | None:
         if not isinstance(node, yaml.MappingNode):
-            self.refuse(node, key, f"expected keys and values, found {_noun(node)}")
+            self.refuse(node, key, f"expected keys and values, found {_noun(node, key)}")
             return None
         found: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         for name, value in node.value:
@@ -193,7 +193,8 @@ class _Reader:
 
     def _sequence(self, node: yaml.Node, kind: inspect.VarTupleType, key: str) -> object:
         if not isinstance(node, yaml.SequenceNode):
-            return self.refuse(node, key, f"expected a list, found {_noun(node)}: write [{_shown(node)}]")
+            wrapped = f": write [{_shown(node)}]" if key else ""
+            return self.refuse(node, key, f"expected a list, found {_noun(node, key)}{wrapped}")
         if len(node.value) < (kind.min_length or 0):
             return self.refuse(node, key, "the list is empty")
         return [self.walk(child, kind.item_type, f"{key}[{index}]") for index, child in enumerate(node.value)]
@@ -224,7 +225,7 @@ class _Reader:
 
     def _scalar(self, node: yaml.Node, kind: inspect.Type, key: str, description: str) -> object:
         if not isinstance(node, yaml.ScalarNode):
-            return self.refuse(node, key, f"expected {description or 'a single value'}, found {_noun(node)}")
+            return self.refuse(node, key, f"expected {description or 'a single value'}, found {_noun(node, key)}")
         if isinstance(kind, inspect.StrType):
             return self._text(node, kind, key, description)
         try:
@@ -266,14 +267,15 @@ def _join(key: str, name: str) -> str:
     return f"{key}.{name}" if key else name
 
 
-def _noun(node: yaml.Node) -> str:
+def _noun(node: yaml.Node, key: str) -> str:
+    """Name a kind of node. A text that is the complete file is another kind of file, perhaps of secrets."""
     match node:
         case yaml.MappingNode():
             return "keys and values"
         case yaml.SequenceNode():
             return "a list"
         case _:
-            return f"the single value {_shown(node)!r}"
+            return f"the single value {_shown(node)!r}" if key else "a text"
 
 
 def _shown(node: yaml.Node) -> str:
