@@ -84,13 +84,10 @@ class _Images(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def repository(option: str = "") -> str:
-    """Return the repository of images: ``--repository``, the project's, the file's ``[images]``, or envbuilder's own.
-
-    Raises UsageError for an invalid name.
-    """
-    names = (option, os.environ.get(REPOSITORY), settings_of(Path.cwd()).repository)
-    origins = zip(("--repository", REPOSITORY, "the project's repository"), names, strict=True)
-    origin, name = next((pair for pair in origins if pair[1]), ("", ""))
+    """Return the repository of images: the option's, the variable's, the project's, the file's, or envbuilder's own."""
+    of_project = settings_of(Path.cwd()).repository
+    names = {"--repository": option, REPOSITORY: os.environ.get(REPOSITORY), "the project's repository": of_project}
+    origin, name = next(((origin, name) for origin, name in names.items() if name), ("", ""))
     return _table("images", _Images, {"repository": name} if name else {}, f"{origin} {name!r}").repository
 
 
@@ -121,8 +118,8 @@ def _table(name: str, kind: type[T], more: Mapping[str, str] | None = None, orig
 
     Raises UsageError with an example if it does not fit.
     """
-    path, example = config_file(), _EXAMPLES[name]
-    text = users_text(path) if path.is_file() else ""
+    path = config_file()
+    text, example = users_text(path) if path.is_file() else "", _EXAMPLES[name]
     try:
         with decoding.damaged(str(path)):
             if len(text) > _LARGEST:

@@ -159,9 +159,8 @@ class ClauseRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def __post_init__(self) -> None:
         if self.clause not in wording().clauses:
-            near = get_close_matches(self.clause, wording().clauses, 1)
-            names = f"; did you mean {near[0]}?" if near else f"; the clauses are {', '.join(wording().clauses)}"
-            raise ValueError(f"{self.clause!r} is not a clause{names}")
+            (near,) = get_close_matches(self.clause, wording().clauses, 1, cutoff=0.0)
+            raise ValueError(f"{self.clause!r} is not a clause; did you mean {near}?")
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
