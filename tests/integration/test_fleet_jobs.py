@@ -22,6 +22,7 @@ from index_server import Site, serving
 from made_images import SITE, package
 from registries import docker_registry, own_address
 from slurm_cluster import MISSING, slurm_cluster
+from table_rows import beside
 
 from envbuilder.attest.keys import PRIVATE, PUBLIC, create
 from envbuilder.catalog.store import load
@@ -33,29 +34,14 @@ from envbuilder.registry.reference import Reference, parse
 from envbuilder.validation.image_files import read_image
 from envbuilder.workspace import cache_dir
 
+TEXTS = beside(__file__)
+
 pytestmark = [
     *(pytest.mark.engine, pytest.mark.network, pytest.mark.full, pytest.mark.timeout(1500)),
     pytest.mark.skipif(bool(MISSING), reason=f"no {', '.join(MISSING)}: scripts/setup slurm installs it"),
 ]
 
 TEMPLATE = '{% extends "Dockerfile.j2" %}\n{% block as_root %}\nRUN mkdir -p /srv/app/motto\n{% endblock %}\n'
-MATRIX = """\
-name: corporate
-bases: {corp: {image: "%s"}}
-axes: {tensorflow: ["2.20.0"], os: [corp], variant: [runtime]}
-packages: [team-tool==1.0]
-requirements: team.txt
-indexes: ["%s"]
-system_packages: [libgomp1]
-env: {GREETING: "hello, $HOME"}
-labels: {com.example.team: vision}
-user: worker
-workdir: /srv/app
-entrypoint: ["/usr/bin/env", "--"]
-files: {conf/motd: /etc/app/motd}
-certificates: [conf/extra.crt]
-template: ours.j2
-"""
 
 
 def wheel(name: str, version: str) -> bytes:
@@ -137,7 +123,7 @@ def test_two_hosts_reach_passed_with_an_own_base_and_every_field(
     (project / "conf").mkdir(parents=True)
     found = json.loads(command("catalog", "inspect", base, "--format", "json"))
     contents = {
-        "team.yaml": MATRIX % (found["image"], index),
+        "team.yaml": TEXTS["matrix"] % (found["image"], index),
         "team.txt": "humanize==4.12.3\n",
         "fleet.yaml": "- {name: any, count: 2}\n",
         "conf/motd": "hello\n",

@@ -1,7 +1,7 @@
 """Real TensorFlow in the real GPU image meets simulated drivers, and says what it would say on those hosts."""
 
 import pytest
-from table_rows import rows
+from table_rows import beside, rows
 
 from envbuilder.catalog.store import load
 from envbuilder.controls.run import Controller
@@ -22,34 +22,6 @@ HOSTS = {
     "eight": "driver=535.104.05,gpu=NVIDIA H100 PCIe,gpus=8",
 }
 
-# One import serves every host: the driver's library is first asked in a child that has its host's profile.
-PROGRAM = """
-import os, sys
-import tensorflow as tf
-
-def meet():
-    found = tf.config.list_physical_devices("GPU")
-    print("GPUS", len(found))
-    for device in found:
-        details = tf.config.experimental.get_device_details(device)
-        print("GPU", details["device_name"], *details["compute_capability"])
-    try:
-        tf.config.list_logical_devices("GPU")
-    except Exception as error:
-        print("ERROR", error)
-
-for name in sys.argv[1:]:
-    print("HOST", name, flush=True)
-    child = os.fork()
-    if child == 0:
-        os.dup2(1, 2)
-        os.environ["TF_ENVBUILDER_SIMULATED_PROFILE"] = "/envbuilder/simulated/" + name
-        meet()
-        sys.stdout.flush()
-        os._exit(0)
-    os.waitpid(child, 0)
-"""
-
 
 @pytest.fixture(scope="module")
 def gpu(controller: Controller) -> Built:
@@ -65,7 +37,7 @@ def said(engine: Engine, gpu: Built) -> dict[str, str]:
     out, err = bytearray(), bytearray()
     spec = ContainerSpec(
         image=gpu.record.reference,
-        command=("python", "-c", PROGRAM, *HOSTS),
+        command=("python", "-c", beside(__file__)["program"], *HOSTS),
         env={"HOME": "/tmp", **simulation.environment(image.env)},
         files={
             **simulation.files,

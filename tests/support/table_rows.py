@@ -1,6 +1,6 @@
-"""Tables of tests in YAML: `test_x.yaml` next to `test_x.py` has the rows of each test, below the names of the columns.
+"""Data of tests in YAML: `test_x.yaml` next to `test_x.py` has the rows of each test, below the names of the columns.
 
-A column `id` is the name of the case.
+A column `id` is the name of the case. Programs that a test runs are there too.
 """
 
 import inspect
@@ -16,14 +16,14 @@ Test = TypeVar("Test", bound=Callable[..., None])
 
 
 @cache
-def _tables(path: Path) -> dict[str, list[list[Any]]]:
-    found: dict[str, list[list[Any]]] = yaml.safe_load(path.read_text())
+def beside(test_file: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(Path(test_file).with_suffix(".yaml").read_text())
     return found
 
 
 def rows(test: Test) -> Test:
     """Run a test for each of its rows."""
-    names, *cases = _tables(Path(inspect.getfile(inspect.unwrap(test))).with_suffix(".yaml"))[test.__name__]
+    names, *cases = beside(inspect.getfile(inspect.unwrap(test)))[test.__name__]
     named = names[0] == "id"
     ids = [case[0] for case in cases] if named else None
     run: Test = pytest.mark.parametrize(names[named:], [case[named:] for case in cases], ids=ids)(test)

@@ -10,6 +10,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from factories import digest, tar
 from layered_engine import saved
 from packageurl import PackageURL
+from table_rows import beside
 
 from envbuilder.attest import sbom
 from envbuilder.attest.sbom import ImagePackage, ImagePackages, bom
@@ -19,22 +20,8 @@ from envbuilder.image.removed_files import Removed
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.layer_scan import scan
 
-STATUS = """Package: libc6
-Status: install ok installed
-Architecture: amd64
-Version: 2.36-9+deb12u10
-Description: GNU C Library
- with a second line: and a colon
+TEXTS = beside(__file__)
 
-Package: removed
-Status: deinstall ok config-files
-Version: 1
-
-Package: libcudnn9-cuda-12
-Status: install ok installed
-Architecture: amd64
-Version: 9.3.0.75-1
-"""
 NUMPY = "Metadata-Version: 2.4\nName: NumPy\nVersion: 2.1.3\nLicense-Expression: BSD-3-Clause\n\nName: not-this\n"
 CUBLAS = "Metadata-Version: 2.1\nName: nvidia-cublas-cu12\nVersion: 12.5.3.2\nLicense: NVIDIA Proprietary Software\n"
 SITE = "opt/venv/lib/python3.11/site-packages"
@@ -44,7 +31,11 @@ LOCK = (
 )
 
 
-BASE = {"var/lib/dpkg/status": STATUS, "usr/lib/os-release": 'ID=debian\nVERSION_CODENAME="bookworm"\n', "bin/x": b"\0"}
+BASE = {
+    "var/lib/dpkg/status": TEXTS["status"],
+    "usr/lib/os-release": 'ID=debian\nVERSION_CODENAME="bookworm"\n',
+    "bin/x": b"\0",
+}
 VENV: dict[str, bytes | str] = {
     f"{SITE}/numpy-2.1.3.dist-info/METADATA": NUMPY,
     f"{SITE}/numpy/data.bin": b"\0" * 5_000_000,
@@ -127,24 +118,11 @@ def test_removed_files_are_listed_with_reason_and_size() -> None:
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(made)) is None
 
 
-COPYRIGHT = """Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
-
-Files: *
-License: LGPL-2.1+ and BSD-3-clause
-
-Files: x
-License: GPL-2+ with exception
- The text of a licence: not a name.
-
-License: GPL-2+ with exception
-"""
-
-
 def test_licences_are_those_of_the_packages_own_files() -> None:
     filed = "Name: a\nVersion: 1\nClassifier: License :: OSI Approved :: MIT License\n"
     files = {
-        "var/lib/dpkg/status": STATUS,
-        "usr/share/doc/libc-bin/copyright": COPYRIGHT,
+        "var/lib/dpkg/status": TEXTS["status"],
+        "usr/share/doc/libc-bin/copyright": TEXTS["copyright"],
         "usr/share/doc/libcudnn9-cuda-12/copyright": "All rights reserved.\nLicense: nothing\n",
         f"{SITE}/a-1.dist-info/METADATA": filed,
         f"{SITE}/b-1.dist-info/METADATA": "Name: b\nVersion: 1\n",
@@ -168,7 +146,7 @@ Version: 1:2.38.1-5+deb12u3~x
 
 
 def test_package_urls_are_what_others_write() -> None:
-    files = {**BASE, "var/lib/dpkg/status": STATUS + "\n" + EPOCHS}
+    files = {**BASE, "var/lib/dpkg/status": TEXTS["status"] + "\n" + EPOCHS}
     contents = read(files, VENV, CUDA)
     made = bom("registry.example.org:5000/team/image", digest("image"), contents, lockfile.parse(LOCK))
     decoded = json.loads(msgspec.json.encode(made))
@@ -189,7 +167,7 @@ def test_requirement_of_a_package_is_an_edge_to_a_present_one() -> None:
         "Requires-Dist: nvidia-cublas-cu12; python_version < '3.9'\nRequires-Dist: gast; extra == 'dev'\n"
         "Requires-Dist: not a requirement ;;\nRequires-Dist: absent\n"
     )
-    layer = {"var/lib/dpkg/status": status + STATUS, f"{SITE}/framework-1.dist-info/METADATA": framework}
+    layer = {"var/lib/dpkg/status": status + TEXTS["status"], f"{SITE}/framework-1.dist-info/METADATA": framework}
     contents = read({**BASE, **layer}, VENV, CUDA)
     made = bom("a.b/c", digest("image"), contents, ())
     graph = {str(edge["ref"]): edge["dependsOn"] for edge in made["dependencies"]}

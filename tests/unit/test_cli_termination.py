@@ -17,7 +17,7 @@ import pytest
 from factories import failed_verdict, inconclusive_verdict, upgrade, verdict
 from hypothesis import given
 from hypothesis import strategies as st
-from table_rows import rows
+from table_rows import beside, rows
 
 from envbuilder import cli, errors
 from envbuilder.cli import exit_codes
@@ -31,6 +31,8 @@ from envbuilder.publish.verification import Demanded, Verification
 from envbuilder.refresh.agreement import Comparison, VerifyDocument
 from envbuilder.upgrade.bisect import BisectDocument, BisectParameters, Result
 from envbuilder.verdict import Verdict
+
+TEXTS = beside(__file__)
 
 ENVBUILDER = f"{sys.executable} -m envbuilder"
 
@@ -58,25 +60,9 @@ def test_closed_streams_leave_files_alone(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["schema"] == "envbuilder/check/v1"
 
 
-SLEEPER = """
-import time
-from envbuilder import cli
-from envbuilder.cli import termination
-termination.GRACE_S = 1.0
-def main(*_, **__):
-    print("ready", flush=True)
-    try:
-        time.sleep(60)
-    finally:
-        time.sleep({cleanup})
-cli.root.main = main
-cli.main([])
-"""
-
-
 def test_signal_that_nohup_ignores_stays_ignored() -> None:
     """A closed terminal means nothing to a command under nohup; a request to terminate goes on ending it."""
-    code = SLEEPER.format(cleanup=0)
+    code = TEXTS["sleeper"].format(cleanup=0)
     line = ["nohup", sys.executable, "-c", code]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.readline()
@@ -90,7 +76,7 @@ def test_signal_that_nohup_ignores_stays_ignored() -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 @pytest.mark.parametrize("cleanup", [0, 60], ids=["clean", "cleaning up hangs"])
 def test_signal_ends_it_in_time(number: signal.Signals, cleanup: int) -> None:
-    code = SLEEPER.format(cleanup=cleanup)
+    code = TEXTS["sleeper"].format(cleanup=cleanup)
     # A job in the background ignores SIGINT, and one under nohup SIGHUP.
     unignored = "signal.signal(signal.SIGINT, signal.default_int_handler); signal.signal(signal.SIGHUP, signal.SIG_DFL)"
     code = f"import signal; {unignored}\n{code}"

@@ -15,6 +15,7 @@ from typing import Any
 import peak_memory
 import pytest
 from strange_engine import Handler, answering, forever, silence
+from table_rows import beside
 
 from envbuilder.engine import connection
 from envbuilder.engine.docker import DockerEngine, connect
@@ -301,21 +302,6 @@ def test_pipe_or_device_as_configuration_is_refused_at_once(tmp_path: Path, make
         connect({"DOCKER_CONFIG": str(tmp_path), "DOCKER_HOST": "tcp://127.0.0.1:1"})
 
 
-SSH = """\
-#!{python}
-import os, socket, sys, threading
-assert sys.argv[1:] == ["-l", "me", "-p", "2222", "--", "far.example.org", "docker system dial-stdio"], sys.argv
-engine = socket.socket(socket.AF_UNIX)
-engine.connect({path!r})
-def send():
-    while piece := os.read(0, 65536):
-        engine.sendall(piece)
-threading.Thread(target=send, daemon=True).start()
-while piece := engine.recv(65536):
-    os.write(1, piece)
-"""
-
-
 @pytest.fixture
 def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a place for a program ssh, the only one in PATH."""
@@ -326,7 +312,7 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the SDK does not wait for its ssh
 def test_engine_of_another_host_answers_by_the_users_ssh(ssh: Path, tmp_path: Path) -> None:
     with answering(tmp_path, images__a=lambda handler: handler.send(b"{}", 404)):
-        ssh.write_text(SSH.format(python=sys.executable, path=str(tmp_path / "e.sock")))
+        ssh.write_text(beside(__file__)["ssh"].format(python=sys.executable, path=str(tmp_path / "e.sock")))
         ssh.chmod(0o755)
         engine = connect({"DOCKER_HOST": "ssh://me@far.example.org:2222"})
         assert engine.info().version == "20.10.24"

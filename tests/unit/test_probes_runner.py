@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from misbehaving import write_suite
 from suite_messages import END, events_of, order
-from table_rows import rows
+from table_rows import beside, rows
 
 from envbuilder.probes.suite import known_errors
 from envbuilder.probes.suite.channel import LONGEST, Reader, message
@@ -178,18 +178,9 @@ def test_worker_gets_a_writable_home(tmp_path: Path) -> None:
 
 
 FOREIGN_LINE = "import os, sys\nif '--worker' in sys.argv: os.write(int(sys.argv[-1]), b'{\"event\": \"result\"}\\n')\n"
-FORGED_RESULT = """
-import json, os, sys
-if "--worker" in sys.argv:
-    sys.stdin.read()
-    result = {"name": "well", "outcome": "passed"}
-    for line in ({"event": "begin", "name": "well"}, {"event": "result", "result": result}):
-        os.write(int(sys.argv[-1]), json.dumps(line).encode() + b"\\n")
-    os._exit(0)
-"""
 
 
-@pytest.mark.parametrize("at_start", [FOREIGN_LINE, FORGED_RESULT])
+@pytest.mark.parametrize("at_start", [FOREIGN_LINE, beside(__file__)["forged_result"]])
 def test_foreign_text_on_the_results_is_a_violation(tmp_path: Path, at_start: str) -> None:
     results, events = run(tmp_path, group(check("well")), group(check("well", "other"), name="g2"), at_start=at_start)
     assert outcomes(results) == {"well": "error", "other": "error"}
@@ -222,20 +213,6 @@ def test_line_without_end_is_bounded_and_linear() -> None:
 START = Path(__file__).parents[2] / "envbuilder/probes/suite/start.sh"
 CHECK = {"name": "well", "tier": "cpu", "group": "g", "probe": "misbehaving_probes:well", "limit_s": 60}
 PLAN = {"facts": {}, "groups": [{"name": "g", "lane": "main", "env": {}, "checks": [CHECK]}]}
-
-
-STAYS = """
-import os, sys, time
-if "--worker" in sys.argv and os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stays")
-        open(place + ".new", "w").write(str(os.getpid()))
-        os.rename(place + ".new", place)
-        os.closerange(3, 64)
-        time.sleep(600)
-    os._exit(0)
-"""
 
 
 @pytest.fixture
@@ -290,7 +267,7 @@ def outcomes_of(done: subprocess.CompletedProcess[bytes]) -> list[str]:
 
 
 def test_process_that_a_check_leaves_running_ends_with_the_run(folder: Path) -> None:
-    (folder / "site" / "sitecustomize.py").write_text(STAYS + 'if "--worker" in sys.argv: time.sleep(0.5)\n')
+    (folder / "site" / "sitecustomize.py").write_text(beside(__file__)["stays"])
     done = start(folder)
     assert (done.returncode, outcomes_of(done)) == (0, ["passed"]), done.stderr.decode()[-2000:]
     left = int((folder / "site" / "stays").read_text())

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from table_rows import rows
+from table_rows import beside, rows
 
 import envbuilder
 from envbuilder.probes.upgrade import models, timing, user_tests
 from envbuilder.upgrade.document import TimingSample
 
+PROGRAMS = beside(__file__)
 UPGRADE = Path(envbuilder.__file__).parent / "probes" / "upgrade"
 
 
@@ -40,31 +41,11 @@ def test_inventory_has_versions_licences_and_sizes() -> None:
     assert found["python"] == ".".join(map(str, sys.version_info[:3]))
 
 
-def framework(folder: Path, extra: str = "") -> dict[str, str]:
+def framework(folder: Path) -> dict[str, str]:
     """Write a package that looks like Keras with one public module and its implementation."""
-    (folder / "keras" / "src").mkdir(parents=True)
-    (folder / "keras" / "layers").mkdir()
-    (folder / "keras" / "src" / "__init__.py").write_text("def hidden(): pass\n")
-    (folder / "keras" / "layers" / "__init__.py").write_text(
-        "import os\n"
-        "class Dense:\n"
-        "    def __init__(self, units, activation=None, **more): pass\n"
-        "    def call(self, x, *, training=False): pass\n"
-        "    def _private(self): pass\n"
-        "    @property\n"
-        "    def weights(self): pass\n"
-        "    build = None\n" + extra
-    )
-    (folder / "keras" / "__init__.py").write_text(
-        "from keras import layers, src\n"
-        "SENTINEL = object()\n"
-        "def old(x, y=SENTINEL):\n"
-        "    '''Add.\n\n    Deprecated: THIS FUNCTION IS DEPRECATED. It will go.'''\n"
-        "def __getattr__(name):\n"
-        "    raise ValueError('broken on purpose')\n"
-        "def __dir__():\n"
-        "    return ['layers', 'src', 'old', 'missing']\n"
-    )
+    for module, text in (("src", "def hidden(): pass\n"), ("layers", PROGRAMS["layers"]), ("", PROGRAMS["keras"])):
+        (folder / "keras" / module).mkdir(parents=True, exist_ok=True)
+        (folder / "keras" / module / "__init__.py").write_text(text)
     return {"PYTHONPATH": str(folder)}
 
 
@@ -124,30 +105,11 @@ def outcomes_of(
     return {document["name"]: (document["outcome"], document["message"]) for document in documents}
 
 
-TESTS = """
-import os, time
-import pytest
-
-def test_passes(tmp_path): (tmp_path / "x").write_text("x")
-def test_fails(): assert 1 + 1 == 3, "arithmetic"
-def test_exits(): os._exit(0)
-def test_crashes(): os.kill(os.getpid(), 11)
-def test_skipped(): pytest.skip("not here")
-@pytest.fixture
-def broken(): raise RuntimeError("no fixture")
-def test_set_up(broken): pass
-def test_hangs(): time.sleep(600)
-def test_prints(): print('{"end": true}')
-@pytest.mark.parametrize("n", [1, 2])
-def test_each(n): assert n == 1
-"""
-
-
 def test_each_user_test_only_costs_itself(tmp_path: Path) -> None:
     outcomes = outcomes_of(
         tmp_path,
         4,
-        test_all__py=TESTS,
+        test_all__py=PROGRAMS["tests"],
         test_import__py="import no_such_module_here\n",
         test_interrupted__py="raise KeyboardInterrupt\n",
         script_good__py='if __name__ == "__main__":\n    print("fine")\n',
@@ -175,31 +137,13 @@ def test_each_user_test_only_costs_itself(tmp_path: Path) -> None:
     assert outcomes["script_bad.sh"][1] == "exit code 3: broken pipe dream"
 
 
-STOPPED = """
-import os, sys, time
-import pytest
-
-def flood(*_):
-    while True: os.write(1, b"x" * 65536)
-def test_floods(): flood()
-def test_floods_past_the_capture(capfd):
-    with capfd.disabled(): flood()
-@pytest.fixture
-def hangs_at_the_end():
-    yield
-    time.sleep(600)
-def test_tear_down(hangs_at_the_end): pass
-def test_last(): pass
-"""
-
-
 def test_test_that_hangs_or_floods_is_stopped_once_and_named(tmp_path: Path) -> None:
     began = time.monotonic()
     found = outcomes_of(
         tmp_path,
         3,
         test_import__py="import time\ntime.sleep(600)\n",
-        test_stopped__py=STOPPED,
+        test_stopped__py=PROGRAMS["stopped"],
         script_floods__sh="yes\n",
         script_hangs__sh="sleep 600\n",
     )
@@ -216,33 +160,11 @@ def test_test_that_hangs_or_floods_is_stopped_once_and_named(tmp_path: Path) -> 
     }
 
 
-FORKS = """
-import os, time
-def test_leaves_a_child():
-    if os.fork() == 0:
-        time.sleep(120)
-        os._exit(0)
-def test_after(): pass
-def test_child_runs_on(): assert os.fork() >= 0
-def test_last(): pass
-"""
-
-
-ODD = r"""
-import os
-def test_odd_message(): raise ValueError(b"caf\xe9".decode("utf-8", "surrogateescape"))
-def test_writes_everywhere():
-    for descriptor in range(3, 64):
-        try:
-            os.write(descriptor, b'not an answer\n[1]\n{"x": \xff')
-        except OSError:
-            pass
-"""
-
-
 def test_child_or_odd_output_of_a_test_costs_the_others_nothing(tmp_path: Path) -> None:
     began = time.monotonic()
-    found = outcomes_of(tmp_path, test_forks__py=FORKS, test_odd__py=ODD, script_s__sh="sleep 120 &\n")
+    found = outcomes_of(
+        tmp_path, test_forks__py=PROGRAMS["forks"], test_odd__py=PROGRAMS["odd"], script_s__sh="sleep 120 &\n"
+    )
     assert time.monotonic() - began < 60
     outcome, message = found.pop("test_odd.py::test_odd_message")
     assert (outcome, "caf?" in message) == ("failed", True)
@@ -339,62 +261,12 @@ def test_loading_returns_why_it_failed(tmp_path: Path) -> None:
     }
 
 
-FRAMEWORK = """
-import sys, time, types
-time.sleep(IMPORT)
-
-class Tensor:
-    shape = ()
-    def numpy(self): return 0.0
-    def assign_sub(self, other): pass
-    def __rmul__(self, other): return self
-
-def any_tensor(*args, **more): return Tensor()
-
-class Lazy(types.ModuleType):
-    @property
-    def keras(self):
-        time.sleep(KERAS)
-        return types.SimpleNamespace(layers=types.SimpleNamespace(Dense=Tensor))
-
-class Tape:
-    def __enter__(self): return self
-    def __exit__(self, *args): pass
-    def gradient(self, loss, variables): return [Tensor() for _ in variables]
-
-FIRST = {"traced": 0}
-held = []
-
-def function(made):
-    def call(*args):
-        if made.__name__ == "train" and not FIRST["traced"]:
-            FIRST["traced"] = 1
-            time.sleep(TRACING)
-        return made(*args)
-    return call
-
-def matmul(a, b):
-    held.append(b"\\1" * WORK_BYTES) if not held and FIRST["traced"] else None
-    return Tensor()
-
-random = types.SimpleNamespace(stateless_normal=any_tensor)
-nn = types.SimpleNamespace(conv2d=any_tensor, relu=any_tensor)
-config = types.SimpleNamespace(
-    list_physical_devices=lambda: [],
-    experimental=types.SimpleNamespace(get_memory_info=lambda device: GPU),
-)
-add = ones = reduce_sum = reduce_mean = square = any_tensor
-Variable, GradientTape = any_tensor, Tape
-sys.modules[__name__].__class__ = Lazy
-"""
-
-
 def measured(folder: Path, **given: object) -> TimingSample:
     """Run the probe in a process of its own with a framework that takes this long, and holds that much."""
     values = {"IMPORT": 0.0, "KERAS": 0.0, "TRACING": 0.0, "WORK_BYTES": 1, "GPU": {}, **given}
     folder.mkdir(exist_ok=True)
     constants = "".join(f"{name} = {value!r}\n" for name, value in values.items())
-    (folder / "tensorflow.py").write_text(constants + FRAMEWORK)
+    (folder / "tensorflow.py").write_text(constants + PROGRAMS["framework"])
     done = subprocess.run(
         [sys.executable, str(UPGRADE), "timing", "{}"],
         capture_output=True,

@@ -12,7 +12,7 @@ from device_code import elf, fat_binary
 from hypothesis import given
 from hypothesis import strategies as st
 from index_server import wheel
-from table_rows import rows
+from table_rows import beside, rows
 
 from envbuilder.catalog.rows import KernelOrigin, Kernels, Ptx
 from envbuilder.probes.suite.elf import Elf
@@ -27,6 +27,8 @@ from envbuilder.refresh.device_code import Group, Origin, groups, kernels
 from envbuilder.refresh.evidence import ObjectTexts
 from envbuilder.refresh.ptx_text import LZ4, lz4_head, zstd_head
 from envbuilder.refresh.section_table import Section, SectionWatch
+
+TEXTS = beside(__file__)
 
 DATA = Path(__file__).parents[1] / "data" / "device_code"
 LIBRARY = (DATA / "libkernels.so").read_bytes()
@@ -346,27 +348,8 @@ def test_directives_may_follow_a_comment_of_16_kilobytes(length: int, flags: int
     assert ptx_text.read(ptx_entry(b"// generated\n" * 80_000 + TEXT)) == Ptx(None, "7.4")
 
 
-OLD = """Metadata-Version: 2.1
-Name: tensorflow
-Version: 2.10.1
-Requires-Python: >=3.7
-Requires-Dist: numpy (>=1.20)
-Requires-Dist: protobuf (<3.20,>=3.9.2)
-
-Requires-Dist: nothing (the description begins above)
-"""
-
-NEW = """Metadata-Version: 2.4
-Requires-Python: >=3.9
-Requires-Dist: numpy<2.0.0,>=1.26.0; python_version >= "3.12"
-Requires-Dist: NVIDIA_cublas_cu12==12.3.4.1; extra == "and-cuda"
-Requires-Dist: tensorflow-io; python_version < "3.12" and extra == "and-cuda"
-Requires-Dist: other; extra == "gcs-filesystem"
-"""
-
-
 def test_requirements_of_both_styles() -> None:
-    old, new = artefact.metadata(OLD), artefact.metadata(NEW)
+    old, new = artefact.metadata(TEXTS["old"]), artefact.metadata(TEXTS["new"])
     assert old.requires == ("numpy>=1.20", "protobuf<3.20,>=3.9.2")
     assert (old.requires_python, new.requires_python) == (">=3.7", ">=3.9")
     assert new.requires == ('numpy<2.0.0,>=1.26.0; python_version >= "3.12"',)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from table_rows import rows
+from table_rows import beside, rows
 
 from envbuilder import versions
 from envbuilder.catalog.store import load
@@ -26,6 +26,7 @@ from envbuilder.simulated.shared_library import Libraries, Library, compiled
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the driver's libraries are ELF files")
 
 ROOT = Path(__file__).parents[2]
+PROGRAMS = beside(__file__)
 
 
 def answers(host: str, program: str, *words: str, cache: Path, place: Path, **variables: str) -> dict[str, Any]:
@@ -50,84 +51,10 @@ OLDEST_GLIBC = "2.17"
 """What the wheels of TensorFlow 2.10 and newer ask for (manylinux2014): no image is older than that."""
 
 
-CUDA = """
-import ctypes, json, sys
-cuda = ctypes.CDLL("libcuda.so.1")
-answers = {}
-def ask(name, *arguments):
-    answers[name] = getattr(cuda, name)(*arguments)
-number, size, pointer, context = ctypes.c_int(), ctypes.c_size_t(), ctypes.c_uint64(), ctypes.c_void_p()
-ask("cuInit", 0)
-ask("cuDriverGetVersion", ctypes.byref(number)); answers["version"] = number.value
-ask("cuDeviceGetCount", ctypes.byref(number)); answers["count"] = number.value
-name = ctypes.create_string_buffer(96)
-ask("cuDeviceGetName", name, 96, 0); answers["name"] = name.value.decode()
-answers["capability"] = []
-for attribute in (75, 76):
-    cuda.cuDeviceGetAttribute(ctypes.byref(number), attribute, 0)
-    answers["capability"].append(number.value)
-ask("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
-ask("cuCtxSetCurrent", context)
-ask("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(1 << 36))
-text = ctypes.create_string_buffer(b"through the device")
-back = ctypes.create_string_buffer(len(text))
-ask("cuMemcpyHtoD_v2", pointer, text, ctypes.c_size_t(len(text)))
-ask("cuMemcpyDtoH_v2", back, pointer, ctypes.c_size_t(len(text)))
-answers["back"] = back.value.decode()
-free = ctypes.c_size_t()
-cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(size)); answers["free"], answers["total"] = free.value, size.value
-cuda.cuMemAlloc_v2.restype = ctypes.c_int
-answers["second"] = cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(1 << 36))
-ask("cuMemFree_v2", pointer)
-answers["twice"] = cuda.cuMemFree_v2(pointer)
-module = ctypes.c_void_p()
-ptx = ".version %s\\n.target sm_%s\\n.address_size 64\\n.visible .entry nothing() { ret; }\\n"
-for label, version, target in (("plain", "7.0", "50"), ("newer_ptx", "9.9", "50"), ("newer_gpu", "7.0", "90")):
-    answers[label] = cuda.cuModuleLoadData(ctypes.byref(module), (ptx % (version, target)).encode())
-ask("cuLaunchKernel", *[ctypes.c_void_p(0)] * 11)
-ask("cuGraphCreate", None, 0)
-function, status = ctypes.c_void_p(), ctypes.c_int()
-answers["known"] = [cuda.cuGetProcAddress_v2(b"cuMemAlloc", ctypes.byref(function), 12050, 0, ctypes.byref(status)),
-                    function.value == ctypes.cast(cuda.cuMemAlloc_v2, ctypes.c_void_p).value, status.value]
-answers["unknown"] = [cuda.cuGetProcAddress_v2(b"cuNone", ctypes.byref(function), 12050, 0, ctypes.byref(status)),
-                      status.value]
-sentence = ctypes.c_char_p()
-cuda.cuGetErrorString(answers["cuInit"], ctypes.byref(sentence)); answers["sentence"] = sentence.value.decode()
-print(json.dumps(answers))
-"""
-
-BUNDLE = """
-import ctypes, json, sys
-cuda = ctypes.CDLL("libcuda.so.1")
-context, module = ctypes.c_void_p(), ctypes.c_void_p()
-cuda.cuInit(0)
-cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
-cuda.cuCtxSetCurrent(context)
-bundles = [open(path, "rb").read() for path in {0!r}]
-held = [ctypes.create_string_buffer(one, len(one)) for one in bundles]
-print(json.dumps(dict(results=[cuda.cuModuleLoadData(ctypes.byref(module), one) for one in held])))
-"""
-
-NVML = """
-import json, pynvml
-try:
-    pynvml.nvmlInit()
-    answers = {"driver": pynvml.nvmlSystemGetDriverVersion(), "count": pynvml.nvmlDeviceGetCount(), "gpus": []}
-    for index in range(answers["count"]):
-        gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
-        answers["gpus"].append({
-            "name": pynvml.nvmlDeviceGetName(gpu), "memory": pynvml.nvmlDeviceGetMemoryInfo(gpu).total,
-            "capability": list(pynvml.nvmlDeviceGetCudaComputeCapability(gpu)),
-            "uuid": pynvml.nvmlDeviceGetUUID(gpu), "bus": pynvml.nvmlDeviceGetPciInfo(gpu).busId,
-            "errors": pynvml.nvmlDeviceGetTotalEccErrors(gpu, 1, 0)})
-except pynvml.NVMLError as error:
-    answers = {"error": pynvml.nvmlErrorString(error.value), "code": error.value}
-print(json.dumps(answers))
-"""
-
-
 def test_program_gets_as_far_as_launching_a_kernel(cache: Path, tmp_path: Path) -> None:
-    seen = answers("driver=535.104.05,gpu=NVIDIA A100-SXM4-80GB,gpus=2,memory=80", CUDA, cache=cache, place=tmp_path)
+    seen = answers(
+        "driver=535.104.05,gpu=NVIDIA A100-SXM4-80GB,gpus=2,memory=80", PROGRAMS["cuda"], cache=cache, place=tmp_path
+    )
     assert seen["cuInit"] == 0
     assert (seen["version"], seen["count"], seen["name"]) == (12020, 2, "NVIDIA A100-SXM4-80GB")
     assert seen["capability"] == [8, 0]
@@ -155,7 +82,8 @@ def test_generated_kernel_is_taken_as_by_the_real_driver(host: str, result: int,
     for cut in (17, 60, 100, 4000):
         bundles.append(tmp_path / str(cut))
         bundles[-1].write_bytes(whole[:cut] + b"\xff" * (len(whole) - cut))
-    found, *spoilt = answers(host, BUNDLE.format(list(map(str, bundles))), cache=cache, place=tmp_path)["results"]
+    program = PROGRAMS["bundle"].format(list(map(str, bundles)))
+    found, *spoilt = answers(host, program, cache=cache, place=tmp_path)["results"]
     assert found == result
     assert set(spoilt) <= {0, 200, 209, 218, 222}
 
@@ -183,7 +111,7 @@ def test_simulated_driver_answers_as_a_real_one(cache: Path, tmp_path: Path) -> 
 
 @rows
 def test_failed_start_makes_a_driver_unusable(fail: str, code: int, sentence: str, cache: Path, tmp_path: Path) -> None:
-    seen = answers(f"driver=535.104.05,gpu=A100,fail={fail}", CUDA, cache=cache, place=tmp_path)
+    seen = answers(f"driver=535.104.05,gpu=A100,fail={fail}", PROGRAMS["cuda"], cache=cache, place=tmp_path)
     assert (seen["cuInit"], seen["sentence"]) == (code, sentence)
     assert seen["cuDeviceGetCount"] == 3
     assert seen["cuDriverGetVersion"] == 0, "the version can be asked for without a device"
@@ -193,16 +121,16 @@ def test_failed_start_makes_a_driver_unusable(fail: str, code: int, sentence: st
 def test_visible_devices_limit_cuda_and_not_nvml(visible: str, names: list[str], cache: Path, tmp_path: Path) -> None:
     """CUDA_VISIBLE_DEVICES selects and orders; without any the driver reports no device."""
     text = "driver=535.104.05,gpu=NVIDIA A100-SXM4-40GB,gpu=NVIDIA H100 PCIe"
-    seen = answers(text, CUDA, cache=cache, place=tmp_path, CUDA_VISIBLE_DEVICES=visible)
+    seen = answers(text, PROGRAMS["cuda"], cache=cache, place=tmp_path, CUDA_VISIBLE_DEVICES=visible)
     assert seen["cuInit"] == (0 if names else 100)
     if names:
         assert (seen["count"], seen["name"]) == (len(names), names[0])
-    assert answers(text, NVML, cache=cache, place=tmp_path, CUDA_VISIBLE_DEVICES=visible)["count"] == 2
+    assert answers(text, PROGRAMS["nvml"], cache=cache, place=tmp_path, CUDA_VISIBLE_DEVICES=visible)["count"] == 2
 
 
 def test_nvml_tells_what_cuda_tells(cache: Path, tmp_path: Path) -> None:
     text = "driver=535.104.05,gpu=A100,gpu=H100,fail=ecc"
-    seen = answers(text, NVML, cache=cache, place=tmp_path)
+    seen = answers(text, PROGRAMS["nvml"], cache=cache, place=tmp_path)
     host = profiles.parse(text, load())
     assert (seen["driver"], seen["count"]) == ("535.104.05", 2)
     assert [gpu["name"] for gpu in seen["gpus"]] == [gpu.name for gpu in host.visible]
@@ -213,7 +141,7 @@ def test_nvml_tells_what_cuda_tells(cache: Path, tmp_path: Path) -> None:
 
 
 def test_nvml_refuses_another_versions_module(cache: Path, tmp_path: Path) -> None:
-    seen = answers("driver=535.104.05,gpu=A100,fail=driver-mismatch", NVML, cache=cache, place=tmp_path)
+    seen = answers("driver=535.104.05,gpu=A100,fail=driver-mismatch", PROGRAMS["nvml"], cache=cache, place=tmp_path)
     assert seen == {"error": "Driver/library version mismatch", "code": 18}
 
 
@@ -247,26 +175,12 @@ FACTS = {
     "cubins": ["6.0", "7.0", "8.0", "8.9", "9.0"],
     "ptx": ["9.0"],
 }
-PROBE = """
-import json, sys
-from envbuilder.probes.suite import driver, elf, gpu_code, tensorflow_install
-if sys.argv[2] == "generated":
-    tensorflow_install.callers = lambda search: [elf.Elf(sys.argv[3])]
-probe = {"identity": driver.identity, "contexts": driver.contexts, "generated": gpu_code.loaded}[sys.argv[2]]
-print(json.dumps(probe(json.loads(sys.argv[1]))))
-"""
-RENAME = """
-import os
-place = os.environ["LD_LIBRARY_PATH"].split(":")[0]
-os.rename(place + "/libcuda.so.1", place + "/{0}")
-os.symlink("{0}", place + "/libcuda.so.1")
-"""
 KERNELS = ROOT / "tests" / "data" / "device_code" / "libkernels.so"
 """Among its constants: two generated fat binaries, with machine code for 7.5 and PTX of ISA 9.0 for sm_90a."""
 
 
 def identity(host: str, cache: Path, place: Path, probe: str = "identity") -> dict[str, Any]:
-    return answers(host, PROBE, json.dumps(FACTS), probe, str(KERNELS), cache=cache, place=place)
+    return answers(host, PROGRAMS["probe"], json.dumps(FACTS), probe, str(KERNELS), cache=cache, place=place)
 
 
 @rows
@@ -280,7 +194,7 @@ def test_each_host_is_named_by_its_code(host: str, outcome: str, codes: list[str
 def test_only_another_drivers_library_carries_forward(name: str, codes: list[str], cache: Path, tmp_path: Path) -> None:
     """CUDA 11.2 needs driver 450.80.02; 450.51.06 has CUDA 11.0. The version is read from the file's name."""
     host, facts = "driver=450.51.06,gpu=A100", json.dumps({**FACTS, "minimum_driver": "450.80.02", "cuda": "11.2"})
-    program = PROBE if name == "libcuda.so.1" else RENAME.format(name) + PROBE
+    program = PROGRAMS["probe"] if name == "libcuda.so.1" else PROGRAMS["rename"].format(name) + PROGRAMS["probe"]
     answer = answers(host, program, facts, "identity", "", cache=cache, place=tmp_path)
     assert [finding["code"] for finding in answer["findings"]] == codes
 

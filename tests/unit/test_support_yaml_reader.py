@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 import pytest
-from table_rows import rows
+from table_rows import beside, rows
 
 from envbuilder.choice import read_matrix
 from envbuilder.compat.fleet import FleetHost
@@ -217,37 +217,9 @@ def test_rows_that_cannot_be_read_are_left_out() -> None:
     assert list(decoding.csv_rows(b"")) == []
 
 
-FIRST_TIME = """
-import sys, threading
-sys.setswitchinterval(1e-6)
-from msgspec import Struct
-from envbuilder.support import decoding
-
-for number in range(39, -1, -1):
-    inner = f"tuple[C{number + 1}, ...]" if number < 39 else "int"
-    exec(f"class C{number}(Struct, frozen=True):\\n a: dict[str, str] = {{}}\\n b: {inner} | None = None")
-data = b'{"a": {}}'
-for _ in range(39):
-    data = b'{"b": [' + data + b"]}"
-together = threading.Barrier(8)
-
-def read(ways):
-    together.wait()
-    for way in ways:
-        way()
-
-ways = [
-    lambda: decoding.from_json(data, C0),
-    lambda: decoding.converted({"a": {"x": "y"}}, C7),
-    lambda: decoding.from_msgpack(b"\\x81\\xa1a\\x80", list[C3] | C3),
-]
-threads = [threading.Thread(target=read, args=(ways[n % 3 :] + ways[: n % 3],)) for n in range(8)]
-[one.start() for one in threads], [one.join() for one in threads]
-print("read")
-"""
-
-
 @pytest.mark.parametrize("number", range(3))
 def test_threads_may_meet_a_type_at_once(number: int) -> None:
-    ended = subprocess.run([sys.executable, "-c", FIRST_TIME], capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, "-c", beside(__file__)["first_time"]], capture_output=True, text=True, check=False, timeout=60
+    )
     assert (ended.returncode, ended.stdout) == (0, "read\n"), (number, ended.stderr[-500:])

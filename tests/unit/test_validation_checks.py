@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from suite_messages import START
 from suite_messages import lines as message_lines
+from table_rows import beside
 
 from envbuilder.finding import Code
 from envbuilder.validation import image_context, suite_plan
@@ -257,20 +258,6 @@ def pythons() -> Iterator[tuple[str, str]]:
             yield version, found
 
 
-IMPORT = """
-import importlib, os, sys
-sys.path.insert(0, sys.argv[1])
-names = sorted(name[:-3] for name in os.listdir(sys.argv[1] + "/suite") if name.endswith(".py"))
-for name in names:
-    if name != "__main__":
-        importlib.import_module("suite." + name)
-from suite import stall_rules
-steps = [dict(data=0.0, step=1.0, sync=0.0, other=0.0, traces=0, nodes=0, sessions=n, copied=0, faults=0, rss=0,
-              transient=0, cpu=0.0, waited=0.0, shape="1") for n in range(60)]
-print(len(names), stall_rules.causes(steps)[0].name)
-"""
-
-
 @pytest.mark.parametrize(("version", "python"), list(pythons()))
 def test_old_python_imports_every_module(version: str, python: str, tmp_path: Path) -> None:
     folder = tmp_path / "suite"
@@ -278,7 +265,7 @@ def test_old_python_imports_every_module(version: str, python: str, tmp_path: Pa
     for name, content in probe_files().items():
         (folder / name).write_bytes(content)
     done = subprocess.run(
-        [python, "-I", "-S", "-B", "-c", IMPORT, str(tmp_path)],
+        [python, "-I", "-S", "-B", "-c", beside(__file__)["import"], str(tmp_path)],
         capture_output=True,
         text=True,
         check=False,
