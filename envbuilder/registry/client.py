@@ -24,7 +24,7 @@ from urllib3.exceptions import HTTPError, ReadTimeoutError
 from envbuilder.errors import InfrastructureError, Reason
 from envbuilder.registry.errors import MalformedError, RegistryFailedError, RegistryRefusedError, parsed
 from envbuilder.registry.manifests import MAX_DOCUMENT, MEDIA_TYPES, Descriptor, Manifest, blob_digests, digest_of
-from envbuilder.registry.reference import Reference, is_loopback
+from envbuilder.registry.reference import Reference, is_address, is_loopback
 from envbuilder.support.docker_config import Login, find_login
 from envbuilder.support.threads import WORKERS
 
@@ -311,7 +311,7 @@ class Repository:
     def _is_safe(self, address: str) -> bool:
         """Return True for an address with TLS, or on this machine if the registry is here too."""
         local = self.reference.loopback and address.startswith("http://") and is_loopback(address)
-        return address.startswith("https://") or local
+        return is_address(address) and (address.startswith("https://") or local)
 
     def _broken(self, reason: Reason, text: str) -> RegistryRefusedError:
         return RegistryRefusedError(reason, f"{self.reference.host} {text}")
@@ -389,9 +389,7 @@ def _next_page(answer: Response) -> str:
 def _resolved(base: str, location: str) -> str:
     """Resolve an address that a registry names; '' if it is not one of a host."""
     with suppress(ValueError):
-        address = urljoin(base, location)
-        parts = urlsplit(address)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+        if is_address(address := urljoin(base, location)):
             return address
     return ""
 

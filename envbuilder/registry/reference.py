@@ -11,6 +11,9 @@ from urllib.parse import urlsplit
 from envbuilder.errors import UsageError
 
 _HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::([0-9]{1,5}))?\Z")
+_ADDRESS = re.compile(
+    r"https?://(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::([0-9]{1,5}))?(?:[/?][!-\[\]-~]*)?\Z"
+)
 _LAST_PORT = 65_535
 _REPOSITORY = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*\Z")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
@@ -44,6 +47,12 @@ class Reference:
 
     def __str__(self) -> str:
         return f"{self.name}@{self.digest}" if self.digest else f"{self.name}:{self.tag}" if self.tag else self.name
+
+
+def is_address(text: str) -> bool:
+    """Return True for an address whose host every reader reads alike: without a login, a backslash or a blank."""
+    found = _ADDRESS.match(text)
+    return found is not None and 0 < int(found[1] or 1) <= _LAST_PORT
 
 
 def is_loopback(address: str) -> bool:

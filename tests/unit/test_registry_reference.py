@@ -276,7 +276,10 @@ def test_only_the_registry_s_own_challenge_is_answered(hosts: Hosts, tmp_path: P
 
 @pytest.mark.parametrize(
     "realm",
-    ["http://192.0.2.1/service", "http://127.0.0.1@192.0.2.1/x", "http://localhost.example.org/x", "http://[::1"],
+    [
+        *("http://192.0.2.1/service", "http://127.0.0.1@192.0.2.1/x", "http://localhost.example.org/x", "http://[::1"),
+        *(rf"http://192.0.2.1:6960\\@{host}/x" for host in ("127.0.0.1", "localhost")),  # a quoted pair
+    ],
 )
 def test_plain_login_stays_on_this_machine(
     hosts: Hosts, tmp_path: Path, realm: str, monkeypatch: pytest.MonkeyPatch
