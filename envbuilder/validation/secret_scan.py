@@ -76,15 +76,26 @@ for _hint in sorted({hint for _, hint, _ in _ANYWHERE}):
 _PREFILTERS = tuple(_prefilter(*pair) for pair in _BY_ANCHOR.items())
 
 
+_WORD = re.compile(b"[A-Za-z0-9]{8,}")
+_KINDS = 3
+"""A match is a placeholder (``hf_xxxx…``, ``0000-0000…``) if its last word has at most so many different letters."""
+
+
+def _is_in(shape: re.Pattern[bytes], content: bytes, hint: bytes = b"") -> bool:
+    texts = (match[0][match[0].find(hint) + len(hint) :] for match in shape.finditer(content))
+    words = (_WORD.findall(text.lower()) for text in texts)
+    return any(not own or len({*own[-1]}) > _KINDS for own in words)
+
+
 def secrets_in(path: str, content: bytes, *, binary: bool = False) -> list[str]:
     """Return what looks like a credential in a file, or in a `VARIABLE` or `INSTRUCTION`."""
     if any(prefilter.search(content) for prefilter in _PREFILTERS):
-        found = [what for what, hint, shape in _ANYWHERE if hint in content and shape.search(content)]
+        found = [what for what, hint, shape in _ANYWHERE if hint in content and _is_in(shape, content, hint)]
         if found:
             return list(dict.fromkeys(found))
     places = _WITHIN if _PLACES.search(path) else ()
     return [
         place.what
         for place, paths, shapes in places
-        if (place.binary or not binary) and paths.search(path) and any(shape.search(content) for shape in shapes)
+        if (place.binary or not binary) and paths.search(path) and any(_is_in(shape, content) for shape in shapes)
     ][:1]
