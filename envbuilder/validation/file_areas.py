@@ -10,12 +10,11 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from envbuilder.engine.port import ContainerSpec
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.support import pem
 from envbuilder.support.architectures import ARCHS
 from envbuilder.validation.file_records import InstalledPackage, distributions, prefix_of, site_of
-from envbuilder.validation.image_context import OF_CUDA, OF_TENSORFLOW, ImageContext, listed, one_line
+from envbuilder.validation.image_context import OF_CUDA, OF_TENSORFLOW, SUITE_USER, ImageContext, listed, may, one_line
 from envbuilder.validation.image_files import StackedFile, is_same
 from envbuilder.validation.image_loader import LOADED, STUB_AT_MOST
 from envbuilder.validation.layer_scan import PATHS, FileRow
@@ -30,6 +29,7 @@ Within = Literal[
     "",
     "python",
     "interpreter",
+    "nowhere",
     "loader",
     "path",
     "system",
@@ -148,9 +148,6 @@ _MACHINES = {**ARCHS, "386": "i386", "ppc64le": "ppc64le", "arm": "arm"}
 _OF_PYTHON = ("python", "pip", "pydoc", "idle", "2to3")
 """Programs in the folder of every Python; the interpreter itself is checked elsewhere."""
 
-_READ, _ENTER = 0o4, 0o5
-SUITE_USER = int(ContainerSpec.user.partition(":")[0])
-
 _BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
 _MAJOR = re.compile(r"\.so\.(\d+)")
 
@@ -167,6 +164,7 @@ class _Entries:
             "python": self._is_python,
             "interpreter": lambda path, _: self._is_other_interpreter(path),
             "loader": self._is_loaded,
+            "nowhere": lambda path, _: self._files.resolve(path) not in self._files.paths,
             "path": lambda path, _: path in self._before_system and self._is_started(path),
             "system": lambda path, _: subject.is_of_system(self._real(path)),
             "packages": lambda path, _: path in packages,
@@ -273,9 +271,10 @@ class _Entries:
 
     def _may_start(self, interpreter: str) -> bool:
         program = self._files.file(interpreter.strip("/")) if interpreter.startswith("/") else None
-        if program is None or not program.row.mode & 0o111:
+        user = self._subject.user
+        if program is None or not may(program.row, user, "x"):
             return False
-        return not (self._subject.user and self.closed(program.row.path, program.row, self._subject.user))
+        return not (user and self.closed(program.row.path, program.row, user))
 
     @cached_property
     def _started_pythons(self) -> frozenset[str]:
@@ -383,9 +382,9 @@ class _Entries:
 
     def _is_other_interpreter(self, path: str) -> bool:
         """Return True if it changed, or if an environment's is neither a link to a known Python nor a copy of one."""
-        real = self._files.file(path)
-        if real is None or self._files.is_changed(path):
-            return real is not None
+        real, is_changed = self._files.file(path), self._files.is_changed(path)
+        if real is None or is_changed:
+            return is_changed
         is_known = self.is_owned(real.row.path) or real.row.digest in self._interpreters
         is_python = is_known and PATHS["interpreter"].search(real.row.path) is not None
         return posixpath.normpath(f"{path}/../../pyvenv.cfg") in self._files.paths and not is_python
@@ -459,10 +458,5 @@ class _Entries:
 
 
 def _is_closed(row: FileRow, user: int) -> bool:
-    if row.kind not in ("file", "folder"):
-        return False
     runs = row.kind == "folder" or ("/bin/" in row.path and row.mode & 0o100)
-    need = _ENTER if runs else _READ
-    owner = row.uid == user and row.mode >> 6 & need == need
-    shifts = (0,) if user == SUITE_USER else (0, 3)  # no group of an image has the suite's user
-    return not owner and all(row.mode >> shift & need != need for shift in shifts)
+    return row.kind in ("file", "folder") and not may(row, user, "rx" if runs else "r")

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from envbuilder.engine.port import Image, Layer
+from envbuilder.engine.port import ContainerSpec, Image, Layer
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile
 from envbuilder.image.lockfile import Locked
@@ -36,6 +36,22 @@ OF_CUDA = "cu(?:blas|da|dnn|fft|file|inj|pti|rand|solver|sparse|tensor)|nv[a-zA-
 
 OF_TENSORFLOW = re.compile(rf"/?lib(?!cuda\.so)(?:{OF_CUDA})[\w-]*\.so\.[\d.]+\Z")
 """Libraries of CUDA that TensorFlow, or another of them, opens by name."""
+
+
+SUITE_USER = int(ContainerSpec.user.partition(":")[0])
+
+
+def may(row: FileRow, user: int | None, rights: str) -> bool:
+    """Return True if a user has all ``rights`` (of ``rwx``) to a file or folder: as owner, or as one of any group.
+
+    The suite's user is in no group of an image. Root (0, or None for an unknown user) needs ``x`` alone.
+    """
+    shifts = (6,) if row.uid == user else ()
+    shifts += (0,) if user == SUITE_USER else (0, 3)
+    needed = sum(0o4 >> "rwx".index(right) for right in rights)
+    if not user:
+        return row.kind == "folder" or "x" not in rights or bool(row.mode & 0o111)
+    return any(row.mode >> shift & needed == needed for shift in shifts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,11 +131,13 @@ class ImageContext:
         parts = re.split(r"[:;]", value) if value else []
         return [posixpath.normpath(posixpath.join(start, part)).strip("/") for part in parts]
 
-    def programs(self, word: str) -> dict[str, FileRow]:
-        """Return the files to which a program's name leads, from the working folder or by PATH, in their order."""
+    def places(self, word: str) -> list[str]:
+        """Return the paths at which a program's name is looked up, from the working folder or by PATH."""
         folders = [self.image.workdir] if "/" in word else self.entries("PATH") or ["usr/bin", "bin"]
-        paths = [posixpath.normpath(posixpath.join("/", folder, word)).strip("/") for folder in folders]
-        return {path: entry.row for path in paths if (entry := self.files.file(path)) is not None}
+        return [posixpath.normpath(posixpath.join("/", folder, word)).strip("/") for folder in folders]
+
+    def programs(self, word: str) -> dict[str, FileRow]:
+        return {path: entry.row for path in self.places(word) if (entry := self.files.file(path)) is not None}
 
     @cached_property
     def commands(self) -> frozenset[str]:

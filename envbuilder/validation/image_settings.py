@@ -17,9 +17,8 @@ from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image.render import required_cuda
 from envbuilder.support import decoding
 from envbuilder.validation.file_records import distributions
-from envbuilder.validation.image_context import CheckOutput, ImageContext, escaped, found
+from envbuilder.validation.image_context import CheckOutput, ImageContext, escaped, found, listed, may
 from envbuilder.validation.installed_files import area_output
-from envbuilder.validation.layer_scan import FileRow
 from envbuilder.workspace import packaged_yaml
 
 _Effect = Literal["breaks", "code", "numbers", "slow", "prints", "devices", "disturbs", "unknown"]
@@ -220,8 +219,10 @@ def _python(subject: ImageContext) -> Iterator[Finding]:
     if not (subject.is_managed and minor and any("-packages/tensorflow/" in f"{path}/" for path in paths)):
         return
     programs = {name: _program(subject, name) for name in ("python", "python3", f"python{minor}")}
-    if not any(programs.values()):
-        yield found("other_python_in_path", name="python", found_at="not found")
+    nowhere = next(filter(None, (_nowhere(subject, name) for name in programs)), "")
+    if nowhere or not any(programs.values()):
+        yield found("no_python_in_path", why=nowhere or "is not in the image")
+        return
     for name, path in programs.items():
         prefix = posixpath.dirname(posixpath.dirname(path or ""))  # as Python does, which follows no link of its folder
         site = subject.files.resolve(f"{prefix}/lib/python{minor}/site-packages")
@@ -231,20 +232,25 @@ def _python(subject: ImageContext) -> Iterator[Finding]:
 
 
 def _program(subject: ImageContext, word: str) -> str | None:
-    return next((path for path, row in subject.programs(word).items() if _may_run(subject, row)), None)
-
-
-def _may_run(subject: ImageContext, row: FileRow) -> bool:
-    return bool(row.mode & (0o111 if not subject.user else 0o100 if row.uid == subject.user else 0o011))
+    return next((path for path, row in subject.programs(word).items() if may(row, subject.user, "x")), None)
 
 
 def _no_program(subject: ImageContext, word: str) -> str:
     """Say why the image's user cannot start a program; '' if it can."""
     rows = subject.programs(word).values()
-    if any(_may_run(subject, row) for row in rows):
+    if any(may(row, subject.user, "x") for row in rows):
         return ""
     user = escaped(subject.image.user or "root")
-    return next((f"may not be executed by {user} (mode {row.mode & 0o7777:o})" for row in rows), "is not in the image")
+    closed = next((f"may not be executed by {user} (mode {row.mode & 0o7777:o})" for row in rows), "")
+    return closed or _nowhere(subject, word) or "is not in the image"
+
+
+def _nowhere(subject: ImageContext, word: str) -> str:
+    """Say to what a program's link leads if that is not in the image; '' for another program."""
+    paths, resolve = subject.files.paths, subject.files.resolve
+    links = (path for path in subject.places(word) if path in paths and resolve(path) not in paths)
+    shown = (f"leads by {listed([path])} to {listed([resolve(path)])}, which is not in the image" for path in links)
+    return next(shown, "")
 
 
 def scratch(subject: ImageContext) -> Iterator[Finding]:
@@ -267,8 +273,7 @@ def may_write(subject: ImageContext, path: str) -> bool:
     while real and real not in subject.files.paths:
         real = posixpath.dirname(real)
     row = subject.files.paths[real].row if real else None
-    is_open = row is not None and row.kind == "folder" and (row.mode & 0o002 or row.uid == subject.user)
-    return not subject.user or bool(is_open)
+    return not subject.user or (row is not None and row.kind == "folder" and may(row, subject.user, "wx"))
 
 
 _BRANDS = ("tesla", "geforce", "quadro", "titan", "nvidia", "grid", "nvs", "quadrortx", "nvidiartx", "unknown")

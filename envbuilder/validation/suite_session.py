@@ -226,13 +226,11 @@ class Session:
 
     def results(self, why: Unfinished | None = None) -> tuple[CheckResult, ...]:
         """Return a result for every check of the plan, in its order; a check without a result is an error."""
-        missing = [name for name in self._checks if name not in self._results]
-        why = why or UNANSWERED
-        again = replace(why, why=f"not run, for the reason of {missing[0]}") if missing else why
+        first = next((name for name in self._checks if name not in self._results), "")
         return tuple(
             _checked(self._results[name], check)
             if name in self._results
-            else _unanswered(check, why if name in missing[:1] else again)
+            else _unanswered(check, why or UNANSWERED, first)
             for name, check in self._checks.items()
         )
 
@@ -279,8 +277,10 @@ def check_protocol(session: Session, why: Unfinished | None, check: Check) -> Ch
     )
 
 
-def _unanswered(check: Check, why: Unfinished) -> CheckResult:
+def _unanswered(check: Check, why: Unfinished, first: str) -> CheckResult:
     outcome: Outcome = "timeout" if why.code is Code.PROBE_TIMEOUT else "error"
+    if check.name != first:
+        return check.result(outcome, f"not run, for the reason of {first}")
     finding = Finding(code=why.code, severity=Severity.ERROR, subject=check.name, message=why.why)
     return check.result(outcome, why.why, findings=(finding,))
 

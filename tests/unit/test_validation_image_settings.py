@@ -272,6 +272,14 @@ def test_every_name_of_python_in_the_path_leads_to_the_environment(first: str) -
     assert (one.subject, one.severity, "/usr/bin/python3" in one.message) == ("PATH", Severity.ERROR, True)
 
 
+def test_python_whose_link_leads_nowhere_is_named_with_its_target() -> None:
+    there: Layer = {**package("tensorflow", "2.20.0", {"tensorflow/__init__.py": b"1"}), **folder(f"{SITE}/tensorflow")}
+    links: Layer = {"opt/venv/bin/python": "python3.11", "opt/venv/bin/python3.11": "/usr/local/bin/python3.11"}
+    told = configured({**there, **links, "usr/bin/python3": b"#!"}, env=PATH, user="1000", command=("python",))
+    assert {one.subject for one in told} == {"PATH", "command"}
+    assert all("/opt/venv/bin/python to /usr/local/bin/python3.11" in one.message for one in told)
+
+
 def test_environment_behind_a_link_is_the_same_environment() -> None:
     tensorflow = package("tensorflow", "2.20.0", {"tensorflow/__init__.py": b"1"})
     package_folder = folder(f"{SITE}/tensorflow")
