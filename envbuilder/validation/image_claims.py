@@ -56,9 +56,15 @@ def carried_system_locks(files: ImageFiles) -> dict[str, str]:
     return {name: text for name, path in _SYSTEM_LOCKS.items() if (text := carried_lock(files, path))}
 
 
+def is_labelled(labels: Mapping[str, str]) -> bool:
+    return any(labels[name] for name in labels if name.startswith("org.envbuilder."))
+
+
 def carried_list(files: ImageFiles, labels: Mapping[str, str], lock: str) -> str:
     """Return the list of removed files in the image, which is not verified; '' if its label or lock names another."""
-    return removed_files.named(labels.get(removed_files.LABEL, ""), lock, _joined_lists(files))
+    text = _joined_lists(files)
+    label = labels.get(removed_files.LABEL, "") if is_labelled(labels) else lockfile.digest(text)
+    return removed_files.named(label, lock, text)
 
 
 def _joined_lists(files: ImageFiles) -> str:
@@ -78,7 +84,7 @@ def claims(subject: ImageContext) -> CheckOutput:
     rows = list(_rows(subject, declared))
     wrong = [row for row in rows if row[1] != row[2] and (row[1] or row[2])]
     findings = list[Finding]()
-    if declared is not None and not any(labels[name] for name in labels if name.startswith("org.envbuilder.")):
+    if declared is not None and not is_labelled(labels):
         findings.append(found("no_labels", id=declared.id))  # nor the rest of its configuration
         wrong = [row for row in wrong if row[2] and not row[0].startswith("label ")]
     findings += (_claim(*row) for row in wrong)

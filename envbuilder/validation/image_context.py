@@ -46,11 +46,10 @@ def may(row: FileRow, user: int | None, rights: str) -> bool:
 
     The suite's user is in no group of an image. Root (0, or None for an unknown user) needs ``x`` alone.
     """
-    shifts = (6,) if row.uid == user else ()
-    shifts += (0,) if user == SUITE_USER else (0, 3)
-    needed = sum(0o4 >> "rwx".index(right) for right in rights)
     if not user:
         return row.kind == "folder" or "x" not in rights or bool(row.mode & 0o111)
+    needed = sum(0o4 >> "rwx".index(right) for right in rights)
+    shifts = {0, 0 if user == SUITE_USER else 3, 6 if row.uid == user else 0}
     return any(row.mode >> shift & needed == needed for shift in shifts)
 
 

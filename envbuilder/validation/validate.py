@@ -62,8 +62,9 @@ class ValidationRequest:
 
     ``image`` is a tag, id or digest in the engine's store. ``environment`` is None for a foreign image: then
     ``catalog`` provides the expectations. ``lock`` and ``removed`` are the texts of its lock and of its list of removed
-    files, ``system`` the locks of system packages by name, ``base`` and ``base_id`` reference and id of its base image,
-    ``base_layers`` the diff ids of that image, if its facts name them: then this host need not have it.
+    files (``list_of``: of another environment), ``system`` the locks of system packages by name, ``base`` and
+    ``base_id`` reference and id of its base image, ``base_layers`` the diff ids of that image, if its facts name them:
+    then this host need not have it.
     ``built`` is the id of the image that a build on this host made of the lock ('' if none; of a foreign image, of the
     environment's image below it), ``context`` the key of
     the build's files, ``known`` the record of such an image, ``authorities`` the certificates that the matrix adds.
@@ -84,6 +85,7 @@ class ValidationRequest:
     base_layers: tuple[str, ...] = ()
     lock: str = ""
     removed: str = ""
+    list_of: Callable[[str], str] = lambda _: ""
     simulate: Simulation | None = None
     extra: tuple[Check, ...] = ()
     probes: Mapping[str, bytes] = field(default_factory=dict)
@@ -266,19 +268,22 @@ class _Target:
     """The image of a request, with its environment if it is a managed image, its lock, and its expected contents.
 
     They are from the host's record, else from its labels, else from its files. An environment document in the image
-    counts only if its label names it; `claims` reports other contradictions.
+    counts only if its label names it, or if it has no label of envbuilder; `claims` reports other contradictions.
     """
 
     def __init__(self, engine: Engine, image: Image, request: ValidationRequest, *, has_gpus: bool) -> None:
         self.engine, self.image, self.request = engine, image, request
         self.spec = _container(image, request, has_gpus=has_gpus)
-        self.environment, self.lock = request.environment, request.lock
+        self.environment, self.lock, self.removed = request.environment, request.lock, request.removed
         label = image.labels.get(ENVIRONMENT_LABEL, "")
         if self.environment is None:
-            found = image_claims.document(self.files)
-            is_claimed = found is not None and found.id == label
-            self.environment = found if is_claimed else None
-            self.lock = image_claims.carried_lock(self.files) if label else ""
+            found, is_labelled = image_claims.document(self.files), image_claims.is_labelled(image.labels)
+            self.environment = found if found is not None and (found.id == label or not is_labelled) else None
+            self.lock = image_claims.carried_lock(self.files) if label or self.environment is not None else ""
+            if self.environment is not None and not is_labelled:  # a flattened image: this host may know its list
+                known = request.list_of(self.environment.id)
+                carried = image_claims.carried_list(self.files, image.labels, self.lock)
+                self.removed = known if known == carried else ""
         facts = self._of_foreign(label) if self.environment is None else self._of_environment(self.environment)
         gpus = {"none": 0, "all": 1}.get(self.spec.gpus, len(self.spec.gpus.split(",")))  # all: at least one
         is_simulated = request.simulate is not None
@@ -289,7 +294,7 @@ class _Target:
         return read_image(self.engine, self.image)
 
     def _of_environment(self, environment: Environment) -> Facts:
-        by_host, removed = self.request.environment, self.request.removed
+        by_host, removed = self.request.environment, self.removed
         facts = image_claims.of_environment(environment, self.lock, by_host)
         if by_host is None and not removed:
             removed = image_claims.carried_list(self.files, self.image.labels, self.lock)
@@ -334,7 +339,7 @@ class _Target:
             self.facts,
             self.lock,
             WheelRecords(request.index, pins=request.pins, own=added.indexes),
-            request.removed,
+            self.removed,
             is_built_here=self.image.id == request.built,
             of_base=below if is_on_registry_base else 0,
             lock_is_carried=environment is None,

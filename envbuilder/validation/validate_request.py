@@ -111,6 +111,7 @@ def _of_image(
     # Without a record, the engine may have the environment's image: what is on top of it is an addition.
     below = lower_image(engine, image, names.reference(name)) if _ID.fullmatch(name) else None
     built = below.id if below is not None and below.id != image.id else ""
+    request = replace(request, list_of=lambda known: of_record(request, known, workspace).removed)
     return replace(request, catalog=catalog, removed=removed, pins=read_pins(workspace), built=built)
 
 

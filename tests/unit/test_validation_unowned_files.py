@@ -293,8 +293,8 @@ def test_other_interpreter_is_reported_even_if_pyvenv_cfg_is_rewritten(layer: La
 
 
 def test_link_of_the_interpreter_that_leads_nowhere_is_named_with_its_target() -> None:
-    broken = {"opt/venv/bin/python3": "/usr/local/bin/python3.11"}
-    assert any("/opt/venv/bin/python3 leads to /usr/local/bin/python3.11, which" in message for message in found(broken))
+    messages = found({PYTHON_3: "/usr/local/bin/python3.11"})
+    assert any(f"/{PYTHON_3} leads to /usr/local/bin/python3.11, which" in message for message in messages)
 
 
 def test_interpreter_deleted_in_between_is_still_compared() -> None:
