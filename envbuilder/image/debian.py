@@ -75,8 +75,7 @@ def bootstrap(suite: str, target: Path, report: Callable[[str], None]) -> str:
     Takes 30 to 60 s. Raises InfrastructureError with mmdebstrap's last lines.
     """
     if shutil.which("mmdebstrap") is None:
-        hint = "apt-get install mmdebstrap (scripts/setup does it)"
-        raise InfrastructureError("mmdebstrap is not installed", hint=hint)
+        raise InfrastructureError("mmdebstrap is not installed", hint="apt-get install mmdebstrap, or scripts/setup")
     lines, updates = mirror_lines(suite), " with its security updates"
     with writing(target), temporary_folder("base", within=target.parent) as folder:
         part = folder / "root.part"

@@ -34,6 +34,7 @@ _LAST_OF_CUDA = ("nvidia-cusolver-", "nvidia-curand-")
 """Releases of TensorFlow take different parts of these, with the same CUDA."""
 
 _HEADER = re.compile(r"# (?P<folder>\S+): (?P<size>\d+) bytes, (?P<removed>\d+) of them removed in runtime images\n")
+_TOOLS = "pip and uv:"  # of variants that keep everything
 _CUDA_NAME = re.compile(r"^nvidia-(.+)-cu\d+\Z")
 _STEP = re.compile(
     rf"source={PACKAGES}/(?P<folder>[^,\s]+),target=/run/package sh /run/tools/install \S+(?P<complete> --complete)?"
@@ -122,7 +123,7 @@ def package_layers(environment: Environment, lock: str) -> tuple[PackageLayer, .
     for kind, title, names in (
         ("dependencies", "Python packages that TensorFlow requires:", others - added - tools),
         ("added", "Packages that the matrix or the variant adds, and what only these require:", added),
-        ("tools", "pip and uv:", tools if environment.may_be_changed else frozenset()),
+        ("tools", _TOOLS, tools if environment.may_be_changed else frozenset()),
     ):
         if names:
             text = "".join(f"{pinned[name].text}\n" for name in sorted(names))
@@ -154,7 +155,7 @@ def make_folder(
 
     ``before`` is the stored folder of the same wheels: the symbol tables that are cut off stay the same.
     """
-    asked_for = lockfile.names(environment.requirements)[1:]
+    asked = lockfile.names(environment.requirements)[1:]
     size, rows = 0, list[Row]()
     for package in lockfile.parse(layer.lock):
         file = next((one for one in index.files(package.name) if f"sha256:{one.sha256}" in package.hashes), None)
@@ -164,7 +165,7 @@ def make_folder(
             continue
         wheel = Wheel(package, file, record, index)
         size += sum(one for _, one in wheel.files.values())
-        gone = list(removed(wheel, catalog.leave_out, asked_for=asked_for))
+        gone = [] if layer.name == _TOOLS else list(removed(wheel, catalog.leave_out, asked_for=asked))
         rows += gone
         if package.name == environment.package:
             paths = {row.path for row in gone}
