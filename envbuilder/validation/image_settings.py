@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 from typing import Literal
 
 import msgspec
@@ -246,9 +247,10 @@ def _no_program(subject: ImageContext, word: str) -> str:
 
 
 def _nowhere(subject: ImageContext, word: str) -> str:
-    """Say to what a program's link leads if that is not in the image; '' for another program."""
-    paths, resolve = subject.files.paths, subject.files.resolve
-    links = (path for path in subject.places(word) if path in paths and resolve(path) not in paths)
+    """Say to what a link before the first program of that name leads, if that is not in the image; '' for none."""
+    files, resolve = subject.files, subject.files.resolve
+    before = takewhile(lambda path: files.file(path) is None, subject.places(word))
+    links = (path for path in before if path in files.paths and resolve(path) not in files.paths)
     shown = (f"leads by {listed([path])} to {listed([resolve(path)])}, which is not in the image" for path in links)
     return next(shown, "")
 

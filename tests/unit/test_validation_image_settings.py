@@ -283,8 +283,8 @@ def test_python_whose_link_leads_nowhere_is_named_with_its_target() -> None:
 def test_environment_behind_a_link_is_the_same_environment() -> None:
     tensorflow = package("tensorflow", "2.20.0", {"tensorflow/__init__.py": b"1"})
     package_folder = folder(f"{SITE}/tensorflow")
-    venv: Layer = {"opt/venv/bin/python": b"#!", "srv/venv": "/opt/venv", **package_folder}
-    assert configured({**tensorflow, **venv}, env={"PATH": "/srv/venv/bin"}, user="1000") == []
+    venv: Layer = {"opt/venv/bin/python": b"#!", "srv/venv": "/opt/venv", "bin/python": "/gone", **package_folder}
+    assert configured({**tensorflow, **venv}, env={"PATH": "/srv/venv/bin:/bin"}, user="1000") == []
     moved: Layer = {"opt/bin/python": b"#!", "opt/venv/bin": "/opt/bin", **package_folder}
     assert configured({**tensorflow, **moved}, env={"PATH": "/opt/venv/bin"}, user="1000") == []
 
