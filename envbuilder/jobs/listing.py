@@ -90,12 +90,8 @@ def as_text(document: CatalogDocument, table: str | None, *, sources: bool = Fal
         return "\n".join(f"{name:<14}{len(getattr(document.catalog, name)):>5} rows" for name in TABLES)
     columns = _known(table)
     rows = getattr(document.catalog, table)
-    text = aligned([title for title, _ in columns], [[read(row) for _, read in columns] for row in rows])
-    if not sources:
-        return text
-    head, *lines = text.splitlines()
-    below = (line for row, first in zip(rows, lines, strict=True) for line in (first, *_origin(row)))
-    return "\n".join([head, *below])
+    cells = [[read(row) for _, read in columns] for row in rows]
+    return aligned([title for title, _ in columns], cells, [*map(_origin, rows)] if sources else ())
 
 
 def _origin(row: Row) -> Iterator[str]:

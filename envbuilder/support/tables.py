@@ -6,15 +6,17 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import zip_longest
 
 from envbuilder.support import terminal_text
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], below: Sequence[Iterable[str]] = ()) -> str:
     """Align rows under headers with two spaces between columns; the last column is not padded.
+
+    ``below`` are further lines for each row.
 
     On a terminal that is too narrow, cells are folded between words. If that is not enough, the column with the longest
     word, such as an id, gets lines of its own: no word is cut.
@@ -22,9 +24,13 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     every = [list(headers), *[[cell and terminal_text.line(cell) for cell in row] for row in rows]]
     terminal = _terminal_width()
     if terminal is not None:
-        return "\n".join(line for block in _fitted(every, terminal) for line in block)
-    widths = [max(map(len, column)) for column in zip(*every, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in every)
+        blocks = _fitted(every, terminal)
+    else:
+        widths = [max(map(len, column)) for column in zip(*every, strict=True)]
+        blocks = [["  ".join(map(str.ljust, row, widths)).rstrip()] for row in every]
+    for block, lines in zip(blocks[1:], below, strict=False):
+        block.extend(lines)
+    return "\n".join(line for block in blocks for line in block)
 
 
 def folded(text: str, indent: str = "", rest: str | None = None, *, most: int | None = None) -> str:

@@ -21,6 +21,7 @@ from envbuilder.catalog.rows import Gpu, Ptx, Tables, TensorflowRelease
 from envbuilder.jobs import listing
 from envbuilder.jobs.listing import as_text, list_catalog, names_of
 from envbuilder.refresh.rows_file import as_yaml
+from envbuilder.support import tables
 
 CATALOG = store.load()
 TABLES = tuple(Catalog.__struct_fields__)
@@ -385,12 +386,17 @@ def test_series_of_a_virtual_gpu_says_whether_it_has_cuda(text: str, series: str
     assert gpu_names.read(text).series == series
 
 
+@pytest.mark.parametrize("width", [None, 80])
 @pytest.mark.parametrize("table", listing.TABLES)
-def test_every_table_can_be_shown_with_its_sources(table: str) -> None:
+def test_every_table_can_be_shown_with_its_sources(
+    table: str, width: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "_terminal_width", lambda: width)
     document = list_catalog(CATALOG, table)
     plain, whole = as_text(document, table), as_text(document, table, sources=True)
     rows = getattr(CATALOG, table)
-    assert [line for line in whole.splitlines() if not line.startswith("    ")] == plain.splitlines()
+    own, every = ([one for one in text.splitlines() if not one.startswith("    ")] for text in (plain, whole))
+    assert own == every
     assert whole.count("\n    source: ") == sum(len(row.source) for row in rows)
     assert whole.count("\n    verified: ") == len(rows)
 
