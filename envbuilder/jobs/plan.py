@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -240,11 +240,12 @@ def plan_text(document: PlanDocument, *, everything: bool = False) -> str:
         environments=[[getattr(row, name) or "-" for name in fields] for row in document.environments],
         warnings=warnings,
         shown=len(warnings) if everything else FEW,
-        alike=_alike_rejections,
-        by_code=_rejections_by_code,
-        excluded=_excluded,
-        reasons=lambda: Counter(row.reason for row in document.excluded).most_common(),
+        by=_by,
+        code=partial(_code, document),
+        reason=partial(_reason, document),
+        stated=attrgetter("reason"),
         nearest=_nearest,
+        excluded=_excluded,
         grid=_grid(document) if document.hosts else {},
         newest=newest_text(document) if document.hosts else "",
     )
@@ -260,27 +261,13 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:_EXAMPLES]) + (f" and {len(names) - _EXAMPLES} more" if len(names) > _EXAMPLES else "")
 
 
-def _alike_rejections(document: PlanDocument) -> dict[tuple[str, str], list[str]]:
-    """Return the ids of rejections with the same reason and the same closest combination."""
-    return _grouped(((_reason(document, row), _nearest(row)), row.id) for row in document.rejections)
+def _by(rows: Iterable[_Value], key: Callable[[_Value], _Key]) -> list[tuple[_Key, list[_Value]]]:
+    """Return rows by what they share, the most common first."""
+    return sorted(_grouped((key(row), row) for row in rows).items(), key=lambda pair: -len(pair[1]))
 
 
-def _rejections_by_code(
-    document: PlanDocument,
-) -> list[tuple[str, list[PlannedRejection], list[tuple[str, list[PlannedRejection]]]]]:
-    """Return rejections by code, and those of each code by reason, the most common first."""
-    by_code = _grouped(
-        (document.findings[row.findings[0]].code.value if row.findings else Code.NOT_INSTALLABLE.value, row)
-        for row in document.rejections
-    )
-    return [
-        (code, rows, _most_common(_grouped((_reason(document, row), row) for row in rows)))
-        for code, rows in _most_common(by_code)
-    ]
-
-
-def _most_common(groups: dict[_Key, list[_Value]]) -> list[tuple[_Key, list[_Value]]]:
-    return sorted(groups.items(), key=lambda pair: -len(pair[1]))
+def _code(document: PlanDocument, row: PlannedRejection) -> Code:
+    return document.findings[row.findings[0]].code if row.findings else Code.NOT_INSTALLABLE
 
 
 def _reason(document: PlanDocument, row: PlannedRejection) -> str:
