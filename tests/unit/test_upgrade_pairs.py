@@ -12,6 +12,7 @@ from factories import pin
 from fake_engine import FakeEngine
 from made_bases import IMAGE, PLAIN, WITH_CUDA, keep
 from package_folders import MemoryIndex
+from table_rows import rows
 from upgrades import never, options
 
 from envbuilder.catalog import store
@@ -41,12 +42,12 @@ OFFERED = read_matrix(shipped("matrices") / "tensorflow.yaml")
 CATALOG = store.load()
 
 
-def rows(old: str, new: str, **more: Any) -> tuple[Pair, ...]:
+def paired(old: str, new: str, **more: Any) -> tuple[Pair, ...]:
     return pairs(options(old, new, **{"matrix": OFFERED, "matrix_given": False, **more}), CATALOG, never)
 
 
 def test_published_variant_of_the_matrix_comes_first_with_the_newest_python() -> None:
-    first, *rest = rows("2.19.1", "2.20.0")
+    first, *rest = paired("2.19.1", "2.20.0")
     ids = "tf2.19.1-py311-cpu-bookworm-runtime", "tf2.20.0-py311-cpu-bookworm-runtime"
     assert (first.old.id, first.new.id) == ids
     assert first.offered == {first.old.id, first.new.id}
@@ -54,23 +55,23 @@ def test_published_variant_of_the_matrix_comes_first_with_the_newest_python() ->
     assert first.others == tuple(each.new.id for each in rest) == others
     assert first.row == "Python 3.11 on debian-bookworm"
     assert all(each.old.variant == each.new.variant for each in (first, *rest))
-    devel, *_ = rows("2.19.1", "2.20.0", selectors=("form=devel",))
+    devel, *_ = paired("2.19.1", "2.20.0", selectors=("form=devel",))
     assert (f"{devel.old.id}-runtime", f"{devel.new.id}-runtime") == ids
-    gpu, *_ = rows("2.19.1", "2.20.0", flavor="gpu")
+    gpu, *_ = paired("2.19.1", "2.20.0", flavor="gpu")
     assert (gpu.new.id, len(gpu.offered)) == ("tf2.20.0-py311-cu12.5-cudnn9.3-bookworm-runtime", 2)
 
 
 def test_selector_chooses_the_row() -> None:
     for selector in ("tf2.20.0-py39-*", "tf2.19.1-py39-*", "os=debian-bullseye", "python=3.9"):
-        first, second = rows("2.19.1", "2.20.0", selectors=(selector,))
+        first, second = paired("2.19.1", "2.20.0", selectors=(selector,))
         assert (first.old.os, first.others) == ("debian-bullseye", (second.new.id,))
     with pytest.raises(NothingSelectedError, match="no environment matches"):
-        rows("2.19.1", "2.20.0", selectors=("os=debian-trixie",))
+        paired("2.19.1", "2.20.0", selectors=("os=debian-trixie",))
 
 
 @pytest.mark.parametrize(("old", "new"), [("2.19.1", "2.19.0"), ("2.19.0", "2.19.1")])
 def test_version_outside_the_matrix_is_a_proposal(old: str, new: str) -> None:
-    first, *_ = rows(old, new)
+    first, *_ = paired(old, new)
     assert first.offered == {"tf2.19.1-py311-cpu-bookworm-runtime"}
     assert {first.old.id, first.new.id} == {f"tf2.19.{n}-py311-cpu-bookworm-runtime" for n in (0, 1)}
 
@@ -80,7 +81,7 @@ def test_version_outside_the_matrix_is_a_proposal(old: str, new: str) -> None:
     [({}, "debian-bookworm"), ({"matrix": None}, "debian-bookworm"), ({"matrix_given": True}, "debian-bullseye")],
 )
 def test_versions_without_a_row_get_a_plain_one_unless_a_matrix_is_given(more: dict[str, Any], system: str) -> None:
-    first, *_ = rows("2.12.1", "2.13.1", **more)
+    first, *_ = paired("2.12.1", "2.13.1", **more)
     assert (first.old.os, first.new.os, first.old.python) == (system, system, first.new.python)
     assert first.offered == frozenset()
 
@@ -88,7 +89,7 @@ def test_versions_without_a_row_get_a_plain_one_unless_a_matrix_is_given(more: d
 def test_pair_without_common_python_raises_with_the_reason() -> None:
     matrix = Matrix(name="m", axes=Axes(tensorflow=("2.15.1",), os=("debian-bookworm",)))
     with pytest.raises(UnsatisfiableError, match=re.escape("2.6.5")):
-        rows("2.6.5", "2.15.1", matrix=matrix, matrix_given=True)
+        paired("2.6.5", "2.15.1", matrix=matrix, matrix_given=True)
 
 
 def test_release_outside_the_catalogue_is_proposed_and_sets_the_distribution_of_both() -> None:
@@ -105,7 +106,7 @@ def test_release_outside_the_catalogue_is_proposed_and_sets_the_distribution_of_
     assert (both.new.tensorflow, both.proposed) == ("2.99.0", ("tensorflow 2.99.0",))
     assert (both.old.package, both.new.package) == ("tensorflow", "tensorflow")
     wheel = Path("tensorflow_cpu-2.20.0-cp311-cp311-manylinux_2_17_x86_64.whl")
-    first, *_ = rows("2.19.1", "2.20.0", wheel=wheel)
+    first, *_ = paired("2.19.1", "2.20.0", wheel=wheel)
     assert (first.old.package, first.new.package) == ("tensorflow-cpu", "tensorflow-cpu")
 
 
@@ -148,7 +149,7 @@ def no_mirror(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("no_mirror")
 def test_row_with_an_available_base_is_chosen(tmp_path: Path) -> None:
-    found = rows("2.19.1", "2.20.0")
+    found = paired("2.19.1", "2.20.0")
     for here, chosen in ((("bookworm", "bullseye"), "debian-bookworm"), (("bullseye",), "debian-bullseye")):
         maker = ImageBuilder(Workspace(tmp_path), on(*here), Console(), found[0].catalog)
         assert first_buildable(found, maker).old.os == chosen
@@ -205,18 +206,7 @@ def test_proposed_image_has_the_files_and_template_of_the_matrix(tmp_path: Path)
     assert (aside.context(found.new.id) / "files/app.conf").read_text() == "a=1\n"
 
 
-@pytest.mark.parametrize(
-    ("old", "host", "decision", "sentence"),
-    [
-        ("2.14.1", ("T4", "470"), "REJECT", "T4 with driver 470 runs → does not run."),
-        ("2.15.1", ("T4", "470"), "UNDECIDED", "T4 with driver 470 does not run → does not run."),
-        ("2.15.1", ("T4", "535"), "UNDECIDED", "T4 with driver 535 runs → runs."),
-        ("2.15.1", ("Voodoo2", "535"), "UNDECIDED", "Voodoo2 with driver 535 is not known → is not known."),
-        ("2.15.1", ("", ""), "UNDECIDED", "nothing rejects."),
-        ("2.21.0", ("", ""), "UNDECIDED", "2.20.0 is older than 2.21.0."),
-        ("2.20.0", ("", ""), "UNDECIDED", "both are the same image."),
-    ],
-)
+@rows
 def test_dry_run_answers_and_never_adopts(old: str, host: tuple[str, str], decision: str, sentence: str) -> None:
     gpu, driver = host
     values = given(old, "2.20.0", gpu=(gpu,) if gpu else (), driver=driver, dry_run=True, flavor=None)
