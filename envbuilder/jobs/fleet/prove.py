@@ -24,9 +24,10 @@ from envbuilder.host import describe
 from envbuilder.image.bases import NEEDED, ask_for_room
 from envbuilder.jobs.fleet.job import Job, JobSpec, ProofDocument, code_of, is_pending, unpacked
 from envbuilder.jobs.fleet.workers import dask, with_patience
-from envbuilder.jobs.run import RunOptions, run
+from envbuilder.jobs.run import RunOptions, RunRow, run
 from envbuilder.publish.attestation import PublishSession, validate_and_attach
 from envbuilder.publish.publish_all import PublishOptions, publish_all, sealer_of
+from envbuilder.publish.results import PublishRow
 from envbuilder.publish.tags import destination
 from envbuilder.publish.verification import advising
 from envbuilder.publish.verify_request import MAX_SKEW_S, Registrar, openers_of, trusting
@@ -173,29 +174,24 @@ def _validate(spec: JobSpec, ready: _Ready, document: ProofDocument) -> ProofDoc
 
 
 def _build(spec: JobSpec, ready: _Ready, document: ProofDocument) -> ProofDocument:
-    """Build and publish an image, unless the repository has it by now.
+    """Build and publish an image, unless the repository has it by now. A failed build is not a broken host.
 
     The folder of the build, ``made/<job>``, is removed when the image is published: by an earlier attempt, too.
     """
     folder = Path.cwd() / "made" / Job(msgspec.structs.replace(spec, now=None)).name
-    document = _published(spec, ready, document, folder)
-    if document.did != "failed":
-        shutil.rmtree(folder, ignore_errors=True)
-    return document
-
-
-def _published(spec: JobSpec, ready: _Ready, document: ProofDocument, folder: Path) -> ProofDocument:
-    """Build and publish an image in a folder. A failed build has another exit code than a broken host."""
-    session, workspace, to = ready.session, unpacked(spec.record, folder), ready.registrar.repository
+    session = replace(ready.session, workspace=unpacked(spec.record, folder))
     write_atomically(folder / "matrix.yaml", msgspec.yaml.encode(spec.matrix))
-    choice = choose(str(folder / "matrix.yaml"), (spec.environment,), workspace, ready.catalog)
-    if to.manifest(choice.environments[0].image_tag):
-        return msgspec.structs.replace(document, did="stands")
-    built = run(choice, workspace, session.engine, Console(), RunOptions(validate=False), open_index()).rows[0]
-    if built.error:
-        return msgspec.structs.replace(document, reasons=(built.error,), exit_code=built.exit_code)
-    options = PublishOptions(to.reference, allow=("inconclusive",), profile=spec.profile, gpus=spec.gpus)
-    row = publish_all(choice, options, ready.sealer, replace(session, workspace=workspace)).rows[0]
-    if not row.published:
-        return msgspec.structs.replace(document, reasons=(row.error,), exit_code=row.exit_code)
-    return msgspec.structs.replace(document, did="published", exit_code=row.exit_code)
+    choice = choose(str(folder / "matrix.yaml"), (spec.environment,), session.workspace, ready.catalog)
+    to, did = ready.registrar.repository, "stands"
+    if not to.manifest(choice.environments[0].image_tag):
+        options = RunOptions(validate=False)
+        row: RunRow | PublishRow
+        (row,) = run(choice, session.workspace, session.engine, Console(), options, open_index()).rows
+        if not row.error:
+            terms = PublishOptions(to.reference, allow=("inconclusive",), profile=spec.profile, gpus=spec.gpus)
+            (row,) = publish_all(choice, terms, ready.sealer, session).rows
+        if row.error:
+            return msgspec.structs.replace(document, reasons=(row.error,), exit_code=row.exit_code)
+        did = "published"
+    shutil.rmtree(folder, ignore_errors=True)
+    return msgspec.structs.replace(document, did=did)
