@@ -37,6 +37,7 @@ _MARK = b"envbuilder-user-start "
 class _Texts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     program: str
     uses_network: str
+    fix: str
     ends: dict[str, dict[str, str]]
 
 
@@ -78,8 +79,9 @@ def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: thread
     about = {"refusal": refusal, "entrypoint": shown, "printed": printed, "limit": _LIMIT >> 20}
     wrong = terminal_text.line(text.format(result=own.result, **about))
     whose = f"user {user or image.user or 'root'}"
-    row = "entry_point" if "without" in names else "user_start"
-    finding = found(row, severity, user=whose, wrong=wrong, errors=own.printed[-1000:])
+    fixes = [_TEXTS.ends[name]["fix"] for name in names if name and "fix" in _TEXTS.ends[name]]
+    about = {"user": whose, "wrong": wrong, "errors": own.printed[-1000:], "fix": fixes[-1] if fixes else _TEXTS.fix}
+    finding = found("user_start", severity, **about)
     return check.result(
         "failed" if wrong and severity is Severity.ERROR else "passed",
         wrong or f"it does, as {whose}",
