@@ -6,6 +6,7 @@ import re
 import sys
 
 import click
+import msgspec
 
 from envbuilder.cli.options import format_option
 
@@ -21,17 +22,20 @@ _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]*")
     help="Python to diagnose, or a command that starts it (default: this one).",
 )
 @click.option("--captured", metavar="FILE|-", help="Diagnose a file that capture.py printed elsewhere.")
+@click.option("--startup", is_flag=True, help="Time a start by phase, cold and warm, and name what makes it slow.")
 @format_option
-def command(python: str, captured: str | None, form: str) -> None:
+def command(python: str, captured: str | None, *, startup: bool, form: str) -> None:
     from envbuilder.catalog.store import load
     from envbuilder.cli.capture_command import capture, words_of
     from envbuilder.cli.output import finish
-    from envbuilder.errors import InputError, Problem
+    from envbuilder.errors import InputError, Problem, UsageError
     from envbuilder.reproduce.faults import as_text, diagnose_captured
     from envbuilder.reproduce.report.captured import parse
     from envbuilder.reproduce.transcript import read_report
 
     words = words_of(python)
+    if startup and (captured or len(words) > 1):
+        raise UsageError("--startup times a Python of this host", hint="give --python PATH, and omit --captured")
     text = read_report(captured) if captured else capture(python)
     document = parse(text)
     if document is None:
@@ -40,4 +44,10 @@ def command(python: str, captured: str | None, form: str) -> None:
     container = not captured and words[0] in _ENGINES
     image = next((word for word in reversed(words[2:-1]) if _IMAGE.fullmatch(word)), None) if container else None
     own = python if not captured and len(words) == 1 and python != sys.executable else ""
-    finish(diagnose_captured(text, document, load(), python=own, image=image), form, as_text)
+    found = diagnose_captured(text, document, load(), python=own, image=image)
+    if startup:
+        from envbuilder.reproduce.startup import timed
+
+        phases, slow = timed(python)
+        found = msgspec.structs.replace(found, startup=phases, slow=slow)
+    finish(found, form, as_text)

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import median
 
 import msgspec
 
@@ -25,7 +26,9 @@ from envbuilder.reproduce.report.captured import CaptureDocument
 from envbuilder.reproduce.report.read import read
 from envbuilder.reproduce.report.reported import Complaint
 from envbuilder.reproduce.terms import missing_libraries
+from envbuilder.support.tables import table
 from envbuilder.support.templates import text_template
+from envbuilder.verdict import Phase
 from envbuilder.workspace import shipped
 
 _STUB = 34
@@ -55,7 +58,8 @@ class DiagnoseDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Result of ``envbuilder diagnose``.
 
     ``computes``: a GPU computed a convolution. ``works`` are sentences. ``faults``: the first is what does not work;
-    each further one is what would be missing after the fixes before it.
+    each further one is what would be missing after the fixes before it. ``startup`` are the phases of a start, ``slow``
+    what makes one slow; both are empty without ``--startup``.
     """
 
     schema: str = "envbuilder/diagnose/v1"
@@ -63,6 +67,8 @@ class DiagnoseDocument(msgspec.Struct, frozen=True, kw_only=True):
     works: tuple[str, ...]
     faults: tuple[Fault, ...]
     captured: CaptureDocument
+    startup: tuple[Phase, ...] = ()
+    slow: tuple[Finding, ...] = ()
 
     @property
     def compatible(self) -> bool | None:
@@ -274,4 +280,9 @@ def _works(document: CaptureDocument) -> Iterator[str]:
 
 def as_text(document: DiagnoseDocument) -> str:
     template = text_template(shipped("templates") / "reproduce" / "diagnosis.txt.j2")
-    return template.render(document=document).rstrip("\n")
+    phases = [(row.phase, _seconds(row.cold_s), _seconds(row.warm_s)) for row in document.startup]
+    return template.render(document=document, phases=phases, table=table).rstrip("\n")
+
+
+def _seconds(samples: tuple[float, ...]) -> str:
+    return f"{median(samples):.2f}" if samples else "-"

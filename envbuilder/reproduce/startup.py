@@ -1,0 +1,29 @@
+"""Where the time of TensorFlow's start goes in a Python of this host: the suite's phases, and what shortens them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from envbuilder.finding import Finding
+from envbuilder.reproduce.grammar import GRAMMAR
+from envbuilder.validation import suite_plan, suite_session
+from envbuilder.verdict import Phase
+
+_PROBES = frozenset(
+    {"startup:import_tensorflow", "startup_timing:loading", "startup_timing:measured", "startup_timing:cuda_level"}
+)
+
+
+def timed(python: str) -> tuple[tuple[Phase, ...], tuple[Finding, ...]]:
+    """Time starts in fresh processes; the findings name slow phases. Raises InfrastructureError if none can start."""
+    facts = suite_plan.Facts(flavor="gpu", profile="full", place="here")
+    checks = tuple(check for check in suite_plan.select(facts) if check.probe in _PROBES)
+    session = suite_session.Session(checks, lambda _: None)
+    why = suite_session.here(python, suite_plan.plan(checks, facts), session)
+    slow = (row for result in session.results(why) for row in result.findings)
+    return session.timeline(), tuple(msgspec.structs.replace(row, fix=_fix(row)) for row in slow)
+
+
+def _fix(row: Finding) -> str:
+    command = GRAMMAR.startup_commands.get(row.subject)
+    return f"{row.fix}: `{command}`" if command is not None else row.fix
