@@ -9,7 +9,7 @@ import msgspec
 
 from envbuilder.errors import UsageError
 from envbuilder.finding import Code
-from envbuilder.image.render import WITH_HOST
+from envbuilder.image.host_settings import WITH_HOST
 from envbuilder.support import decoding
 from envbuilder.validation.checks import Check, Profile
 from envbuilder.workspace import packaged_yaml

@@ -17,6 +17,14 @@ from envbuilder.pypi.index_config import configured, is_remote
 from envbuilder.support import decoding
 from envbuilder.workspace import read_users, settings_of, users_text
 
+WITH_HOST = """\
+--mount=type=bind,source=host,target=/run/host \\
+    if [ -s /run/host/ca-certificates.crt ]; then \\
+      export SSL_CERT_FILE=/run/host/ca-certificates.crt PIP_CERT=/run/host/ca-certificates.crt; fi; \\
+    if [ -s /run/host/pip.conf ]; then export PIP_CONFIG_FILE=/run/host/pip.conf; fi; \\
+    if [ -s /run/host/uv.toml ]; then export UV_CONFIG_FILE=/run/host/uv.toml; fi; \\"""
+"""Text between ``RUN`` and the command of a step that gets, but leaves in no layer, the build host's files."""
+
 T = TypeVar("T")
 
 _VARIABLE = "TF_ENVBUILDER_MIRRORS"

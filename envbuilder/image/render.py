@@ -23,14 +23,6 @@ from envbuilder.versions import major, minor
 if TYPE_CHECKING:
     import jinja2
 
-WITH_HOST = """\
---mount=type=bind,source=host,target=/run/host \\
-    if [ -s /run/host/ca-certificates.crt ]; then \\
-      export SSL_CERT_FILE=/run/host/ca-certificates.crt PIP_CERT=/run/host/ca-certificates.crt; fi; \\
-    if [ -s /run/host/pip.conf ]; then export PIP_CONFIG_FILE=/run/host/pip.conf; fi; \\
-    if [ -s /run/host/uv.toml ]; then export UV_CONFIG_FILE=/run/host/uv.toml; fi; \\"""
-"""Text between ``RUN`` and the command of a step that gets, but leaves in no layer, the build host's files."""
-
 _ACCOUNT = "envbuilder"
 """The user of an image if the matrix names none."""
 

@@ -15,7 +15,7 @@ from envbuilder.compat.requirement import parse
 from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.image.render import WITH_HOST
+from envbuilder.image.host_settings import WITH_HOST
 from envbuilder.reproduce.causes import NOT_SERVED, cause_of
 from envbuilder.reproduce.document import Recipe
 from envbuilder.reproduce.question import Case, is_version, pins_of
@@ -37,7 +37,6 @@ class Rebuild:
 
 
 def plan(case: Case, predicted: tuple[Finding, ...], here: str | None) -> Rebuild:
-    """Plan the rebuild of the reported environment. ``here`` is the driver of this host, or None."""
     question, image = case.question, case.reported.image
     why_not = _why_not(case, predicted)
     if question is None or why_not:
@@ -98,9 +97,9 @@ def _from_wheels(
     if deviations is None:
         return None
     untold = untold and bool(made.loader_folders)
-    dockerfile = on_top(deviations, untold=untold) if deviations or untold else ""
+    written = dockerfile(deviations, untold=untold) if deviations or untold else ""
     recipe = Recipe(kind="wheels", environment=made.id, base=made.os, host=host, untold=untold)
-    return Rebuild(msgspec.structs.replace(recipe, deviations=deviations, dockerfile=dockerfile), made)
+    return Rebuild(msgspec.structs.replace(recipe, deviations=deviations, dockerfile=written), made)
 
 
 def _deviations(case: Case, made: Environment) -> tuple[str, ...] | None:
@@ -142,9 +141,8 @@ def _on_published(image: str, pins: tuple[str, ...], host: str, release: Tensorf
     tensorflow = "" if release is None else f"{release.package}=={release.version}"
     named = versions.pins(pins)
     caps = tuple(cap for cap in release.caps if parse(cap).name not in named) if release is not None else ()
-    return Recipe(
-        kind="image", base=image, deviations=pins, host=host, dockerfile=on_image(image, tensorflow, pins, caps)
-    )
+    written = dockerfile((*pins, *caps), image, tensorflow)
+    return Recipe(kind="image", base=image, deviations=pins, host=host, dockerfile=written)
 
 
 def _host(case: Case, question: Question, release: TensorflowRelease, here: str | None) -> str:
@@ -186,20 +184,12 @@ def requirement(text: str) -> str:
     return f"'{text}'"
 
 
-def on_top(pins: tuple[str, ...], *, untold: bool = False) -> str:
-    """Write the Dockerfile that installs deviations on an envbuilder image (build argument ``BASE``).
+def dockerfile(requirements: Iterable[str], base: str = "", tensorflow: str = "", *, untold: bool = False) -> str:
+    """Write the Dockerfile that installs requirements on ``base``, or on an envbuilder image (its argument ``BASE``).
 
-    ``untold`` removes the loader configuration for CUDA wheels.
+    ``tensorflow`` is what the base lacks. ``untold`` removes the loader configuration for CUDA wheels.
     """
-    return _dockerfile(pins, base="", untold=untold)
-
-
-def on_image(image: str, tensorflow: str, pins: tuple[str, ...], caps: tuple[str, ...]) -> str:
-    """Write the Dockerfile that installs TensorFlow on a published image; '' keeps the image's own."""
-    return _dockerfile(filter(None, (tensorflow, *pins, *caps)), base=word(image), tensorflow=tensorflow)
-
-
-def _dockerfile(requirements: Iterable[str], **values: object) -> str:
-    wanted = " ".join(map(requirement, requirements))
+    wanted = " ".join(map(requirement, filter(None, (tensorflow, *requirements))))
     template = text_template(shipped("templates") / "reproduce" / "Dockerfile.j2")
-    return template.render(requirements=wanted, with_host=WITH_HOST, **values)
+    given = {"base": base and word(base), "tensorflow": tensorflow, "untold": untold, "with_host": WITH_HOST}
+    return template.render(requirements=wanted, **given)

@@ -14,7 +14,7 @@ import yaml
 
 from envbuilder.engine.archive import MODIFIED
 from envbuilder.image.context import templates
-from envbuilder.image.render import WITH_HOST
+from envbuilder.image.host_settings import WITH_HOST
 
 OLD = 1_500_000_000
 PLACES = r"(?<![\w/.}])/(?=(?:opt|run|etc|var|proc|sys|home|dev/shm|usr/share)\b)"

@@ -15,8 +15,9 @@ from envbuilder.controls.run import dockerfile
 from envbuilder.environment import Additions, Environment
 from envbuilder.image import lockfile
 from envbuilder.image.context import templates
+from envbuilder.image.host_settings import WITH_HOST
 from envbuilder.image.layers import carried_out, package_layers
-from envbuilder.image.render import WITH_HOST, render_context, required_cuda
+from envbuilder.image.render import render_context, required_cuda
 from envbuilder.reproduce import rebuild
 from envbuilder.workspace import shipped
 
@@ -49,8 +50,8 @@ def test_only_an_environment_that_needs_it_has_a_step_for_the_loader(changes: di
 def network_steps() -> dict[str, str]:
     return {
         "a control": dockerfile(named(("numpy-2",))[0], "3.11", {lockfile.LOCK: LOCK}),
-        "a reproduction": rebuild.on_top(("numpy==2.0.0",)),
-        "a published image": rebuild.on_image("nvidia/cuda:12.5.1-base", "tensorflow==2.20.0", (), ()),
+        "a reproduction": rebuild.dockerfile(("numpy==2.0.0",)),
+        "a published image": rebuild.dockerfile((), "nvidia/cuda:12.5.1-base", "tensorflow==2.20.0"),
     }
 
 

@@ -12,7 +12,7 @@ from envbuilder.catalog.store import load
 from envbuilder.choice import read_matrix
 from envbuilder.matrix import Matrix
 from envbuilder.reproduce.analysis import analyse
-from envbuilder.reproduce.rebuild import on_image, on_top, requirement, word
+from envbuilder.reproduce.rebuild import dockerfile, requirement, word
 from envbuilder.reproduce.report.reported import SCALARS
 from envbuilder.simulated import profile
 
@@ -62,7 +62,7 @@ EVIL = ("a b", "a;b", "a'b", 'a"b', "a\nb", "$(a)", "`a`", "-a", "", "../a b", "
 
 
 @pytest.mark.parametrize(
-    "write", [word, requirement, lambda text: on_top((f"numpy=={text}",)), lambda text: on_image(text, "a==1", (), ())]
+    "write", [word, requirement, lambda text: dockerfile((f"a=={text}",)), lambda text: dockerfile((), text, "a==1")]
 )
 @pytest.mark.parametrize("text", EVIL)
 def test_dockerfile_writer_rejects_unsafe_words(text: str, write: Callable[[str], object]) -> None:
