@@ -90,13 +90,15 @@ def side_by_side(held: dict[str, str], catalog: Catalog, *, ordered: bool = Fals
     ``ordered`` means that the last one was installed last: its files are used.
     """
     rows = [catalog.release(catalog.version(version) or version, name) for name, version in held.items()]
-    if len({(row.version, row.gpu) if row is not None else row for row in rows}) < 2:  # noqa: PLR2004 - two
+    gpu = {name: row.gpu if row is not None else name.endswith("-gpu") for name, row in zip(held, rows, strict=True)}
+    if len({(version, gpu[name]) for name, version in held.items()}) < 2:  # noqa: PLR2004 - two
         return
     names = listed([f"{name} {version}".rstrip() for name, version in held.items()])
     known = [row for row in rows if row is not None]
     known += [other for row in known for other in catalog.distributions(row.version)]
     kept = next((row for row in known if row.gpu), None)
-    wanted = f"{kept.package}=={kept.version}" if kept is not None else "tensorflow"
+    unknown = next((f"{name}=={version}" for name, version in held.items() if version and gpu[name]), "tensorflow")
+    wanted = f"{kept.package}=={kept.version}" if kept is not None else unknown
     last = rows[-1]
     variant = "two_distributions_last" if ordered and last is not None and not last.gpu else "two_distributions"
     yield finding(Code.PACKAGE_CONFLICT, variant, names=names, words=" ".join(held), kept=wanted)

@@ -13,15 +13,13 @@ from typing import Literal, get_args
 import msgspec
 
 from envbuilder import versions
-from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.check import findings_of
 from envbuilder.compat.findings import finding
 from envbuilder.finding import SEVERITY_RANK, Code, Finding, Severity, written
-from envbuilder.reproduce.grammar import GRAMMAR, old_release
+from envbuilder.reproduce.grammar import GRAMMAR, old_by, old_release
 from envbuilder.reproduce.messages.catalog import MessageMatch, Text, get, is_title, marked
 from envbuilder.reproduce.question import Case, gpus_of, is_since
 from envbuilder.reproduce.report.reported import Complaint, Pause, Reported
-from envbuilder.reproduce.terms import library_name, opens
 from envbuilder.versions import key, names_line, same_major
 from envbuilder.workspace import packaged_yaml
 
@@ -70,7 +68,6 @@ def codes_without_kernels() -> frozenset[Code]:
 
 
 def is_cause(finding: Finding) -> bool:
-    """Return True for an error or a warning; remarks and unknown names cause nothing."""
     return finding.severity is not Severity.INFO and finding.code is not Code.UNKNOWN
 
 
@@ -183,7 +180,7 @@ def by_toolkit(case: Case) -> tuple[Finding, ...]:
     """Compare the GPU with the stated CUDA alone, or with the one of a release before the catalogue."""
     reported, catalog = case.reported, case.catalog
     stated = catalog.toolkit(reported.cuda) if reported.cuda and names_line(reported.cuda) else None
-    toolkit, old = stated, old_release(case.version)
+    toolkit, old = stated, old_release(case.version) or old_by(cuda=reported.cuda if stated is None else None)
     cuda, last = (old.cuda, old.capability) if old else ("", "")
     if toolkit is not None:
         cuda, last = toolkit.version, toolkit.last_capability
@@ -205,43 +202,14 @@ def _for_windows(row: Finding, reported: Reported) -> Finding:
     return written(Code.CUDA_MISMATCH, "dll", row.sources, **named, requires=row.requires)
 
 
-_MENTIONED_CUDA = frozenset({"cudart", "cublas", "cublasLt", "cufft", "cusolver", "cusparse", "cudnn"})
-
-
 def other_builds(case: Case) -> tuple[Finding, ...]:
-    """Report a build that is not from the package index: the facts about wheels do not hold for it."""
     origin, complaints = case.reported.origin, set(case.reported.complaints)
     if origin is None:
-        return tuple(_never_opened(case))
+        return ()
     if origin == "conda" and complaints and complaints <= {"import", "installing"}:
         return ()  # conda's CUDA has no part in an import that fails
     rows = (row.text for row in case.reported.evidence if (row.field, row.value) == ("origin", origin))
     return (finding(Code.OTHER_BUILD, origin, found=next(rows, "")[:200]),)
-
-
-def _never_opened(case: Case) -> Iterator[Finding]:
-    """Find a library that the stated release never opens: another TensorFlow printed that log.
-
-    Nothing if the report names two versions: the other may have printed it.
-    """
-    release, contradictions = case.release, case.reported.contradictions
-    if release is None or not release.libraries or any(row.field == "tensorflow" for row in contradictions):
-        return
-    for row in case.messages:
-        library = row.values.get("library", "")
-        opened = _opened_instead(library, release)
-        if opened:
-            named = {"line": row.line, "library": library, "release": release.version, "opened": opened}
-            yield finding(Code.OTHER_BUILD, "never_opened", **named)
-            return
-
-
-def _opened_instead(library: str, release: TensorflowRelease) -> str:
-    """Return the library that the release opens instead of the logged one; '' if it may be this one."""
-    name = library_name(library)
-    if name not in _MENTIONED_CUDA or opens(release, library):
-        return ""
-    return next((own for own in release.libraries if own.startswith(f"lib{name}.so")), "")
 
 
 _BEFORE_AMPERE = (9, 10)

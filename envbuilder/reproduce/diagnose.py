@@ -15,40 +15,18 @@ from envbuilder.compat.check import findings_of
 from envbuilder.compat.findings import finding, listed, name_of, span
 from envbuilder.compat.unknown import elsewhere, side_by_side
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.reproduce.causes import (
-    NOT_SERVED,
-    FixTarget,
-    as_remark,
-    by_cause,
-    by_toolkit,
-    cause_of,
-    explains,
-    forecast,
-    image_defects,
-    is_cause,
-    other_builds,
-    slow_starts,
-    standing,
-)
+from envbuilder.reproduce import causes, terms
+from envbuilder.reproduce.causes import FixTarget, as_remark, cause_of, explains, is_cause
 from envbuilder.reproduce.grammar import GRAMMAR
 from envbuilder.reproduce.messages.catalog import Layer, LogMessage, MessageMatch, get, is_title, marked
 from envbuilder.reproduce.question import Case, is_since, release_of
 from envbuilder.reproduce.report.read import TAG
 from envbuilder.reproduce.report.reported import Complaint, Reported, Trust
-from envbuilder.reproduce.terms import (
-    FIRST_BY_MAJOR,
-    Facts,
-    bring_cuda,
-    filled,
-    filled_or_none,
-    fitting,
-    in_place,
-    missing_libraries,
-    terms,
-    with_command,
-    with_values,
-)
+from envbuilder.reproduce.terms import Facts, filled, filled_or_none
 from envbuilder.versions import minor, names_line
+
+_INFERRED = "no CUDA"
+"""What a rule found that only the absence of other statements suggests."""
 
 _AT_IMPORT: set[Complaint] = {"installing", "import"}
 
@@ -58,8 +36,8 @@ def predict(case: Case) -> tuple[Finding, ...]:
     case = dataclasses.replace(case, messages=_related(case))
     shown = _proved(case)
     proved = frozenset(row.code for row in shown)
-    builds = other_builds(case)
-    forecasts = by_toolkit(case) if builds else forecast(case)
+    builds = causes.other_builds(case)
+    forecasts = causes.by_toolkit(case) if builds else causes.forecast(case)
     if case.reported.origin in {"source", "conda"} and any(map(is_cause, forecasts if builds else ())):
         builds = tuple(map(as_remark, builds))
     unbuilt = "building" in case.reported.complaints and not case.holds("imported")
@@ -70,14 +48,14 @@ def predict(case: Case) -> tuple[Finding, ...]:
         shown = tuple(row for row in shown if row.code not in memory)
         proved -= memory
     outranked = {cause_of(code).outranks for code in proved}
-    ruled = tuple(with_command(row, case) for row in forecasts if cause_of(row.code).area not in outranked)
+    ruled = tuple(terms.with_command(row, case) for row in forecasts if cause_of(row.code).area not in outranked)
     elsewhere, tagged = tuple(_other_system(case, shown)), tuple(_other_tag(case.reported))
-    held = {name: release_of(text) for name in DISTRIBUTIONS if (text := case.reported.packages.get(name))}
+    held = {name: release_of(text) for name in DISTRIBUTIONS if (text := _installed(name, case.reported))}
     predicted = tuple(
         row if row.code in proved or explains(row.code, case.reported) else as_remark(row)
         for row in (*elsewhere, *side_by_side(held, case.catalog), *ruled)
     )
-    images = image_defects(case)
+    images = causes.image_defects(case)
     explained = {get(name).code for names in images.values() for name in names}
     kept = tuple(row for row in (*predicted, *_besides(shown, predicted)) if row.code not in explained)
     if elsewhere and all(get(row.signature).layer == "symptom" for row in case.messages if get(row.signature).code):
@@ -89,7 +67,14 @@ def predict(case: Case) -> tuple[Finding, ...]:
     if case.reported.origin == "jetson":  # no wheel of the index fits it
         kept = tuple(row for row in kept if not cause_of(row.code).no_wheel)
     known = (*tagged, *images, *kept, *builds)
-    return by_cause((*known, *slow_starts(case, frozenset(row.code for row in known if is_cause(row)))), proved)
+    codes = frozenset(row.code for row in known if is_cause(row))
+    return causes.by_cause((*known, *causes.slow_starts(case, codes)), proved)
+
+
+def _installed(name: str, reported: Reported) -> str | None:
+    labels = (row for row in reported.evidence if (row.field, row.source) == ("tensorflow", "form"))
+    own = (row.value for row in labels if re.match(rf"\W*{name}\s*[:=]", row.text.replace("_", "-"), re.IGNORECASE))
+    return reported.packages.get(name) or next(own, None)
 
 
 _TOWARDS_A_GPU: set[Layer] = {"driver", "loader", "container", "symptom"}
@@ -98,7 +83,7 @@ _TOWARDS_A_GPU: set[Layer] = {"driver", "loader", "container", "symptom"}
 def _related(case: Case) -> tuple[MessageMatch, ...]:
     """Keep the messages that explain the complaint; a program's own line says better what a sentence says too."""
     others = marked("other_vendor", case.messages)
-    rows = list(standing(case.messages, case))
+    rows = list(causes.standing(case.messages, case))
     rest = {get(row.signature).layer for row in rows if get(row.signature).code is not None and row not in others}
     about_gpu = rest <= _TOWARDS_A_GPU if rest else "invisible" in case.reported.complaints
     if about_gpu and any(row in others for row in rows):
@@ -120,8 +105,8 @@ def _proved(case: Case) -> tuple[Finding, ...]:
     kept = [(row, known) for row, known in (causes if errors else wrong) if known.code not in hidden]
     named = [(row, known) for row, known in kept if known.layer != "symptom"] or kept
     libraries = [row for row, known in named if known.code is Code.MISSING_LIBRARY and "library" in row.values]
-    missing = missing_libraries(libraries, case) if libraries else None
-    facts = terms(case)
+    missing = terms.missing_libraries(libraries, case) if libraries else None
+    facts = terms.terms(case)
     shown = [(row, known) for row, known in named if missing is None or row not in libraries]
     last = {row.signature: row for row, known in shown if known.layer == "cudnn"}  # a later one is of another attempt
     made = {
@@ -133,7 +118,7 @@ def _proved(case: Case) -> tuple[Finding, ...]:
 
 def _shown(row: MessageMatch, known: LogMessage, facts: Facts) -> Finding:
     assert known.code is not None  # noqa: S101 - `_proved` looked
-    facts = with_values(row, facts)
+    facts = terms.with_values(row, facts)
     return Finding(
         code=known.code,
         severity=known.severity,
@@ -174,7 +159,7 @@ def _other_system(case: Case, shown: tuple[Finding, ...]) -> Iterator[Finding]:
         newest = case.catalog.final_versions[-1] if after else ""
         version = release_of(reported.tensorflow) if reported.tensorflow else newest
         yield from elsewhere(reported.platform, name, version if versions.key_or_none(version) else "", os)
-    elif reported.arch in NOT_SERVED and reported.platform != "macos":
+    elif reported.arch in causes.NOT_SERVED and reported.platform != "macos":
         yield finding(Code.UNKNOWN, "processor", arch=reported.arch)
 
 
@@ -202,14 +187,14 @@ class ReportDiagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
-    facts, messages = terms(case), [(row, get(row.signature)) for row in case.messages]
+    facts, messages = terms.terms(case), [(row, get(row.signature)) for row in case.messages]
     harmless = tuple(dict.fromkeys(filled(known.cause, facts) for _, known in messages if known.layer == "noise"))
     told = [row for row in predicted if is_cause(row)]
     lead = told[0] if told else None
     decisive = _decisive(lead, _related(case)) if lead else None
     program = next((row for row, known in reversed(messages) if known.layer == "code"), None)
     if program is not None and decisive is None and not (lead is not None and get(program.signature).prose):
-        return _of_message(program, with_values(program, facts), {"harmless": harmless})
+        return _of_message(program, terms.with_values(program, facts), {"harmless": harmless})
     shown_by = decisive
     if lead is not None and cause_of(lead.code).area == "libraries":  # a forecast explains the library that is missing
         shown_by = decisive or next(iter(marked("not_found", case.messages)), None)
@@ -219,39 +204,36 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     if lead is None and gpu is not None and case.asks_for_versions:
         cause = f"The question is which versions go together for {gpu}: the closest environment below works on it."
         return ReportDiagnosis(cause=cause, confidence="likely", place="versions", harmless=harmless)
-    asked, served = bool(marked("asks", case.messages)), facts.get("served_by")
-    if lead is None and asked and gpu is not None and case.release is None and served is not None:
-        cause = f"{gpu} has compute capability {case.capability}: TensorFlow {served} have machine code for it."
-        fix = GRAMMAR.ask["own_cuda"]
-        return ReportDiagnosis(cause=cause, confidence="likely", place="versions", fix=fix, harmless=harmless)
-    if lead is None and asked and (answer := _built_with(case)) is not None:
-        fix = GRAMMAR.ask["own_cuda"] if case.release is None else "" if "can stay." in answer else bring_cuda(case)
+    if lead is None and marked("asks", case.messages) and (answer := _built_with(case)) is not None:
+        bring = "" if "can stay." in answer else terms.bring_cuda(case)
+        fix = GRAMMAR.ask["own_cuda"] if case.release is None else bring
         return ReportDiagnosis(cause=answer, confidence="likely", place="versions", fix=fix, harmless=harmless)
     symptom = shown is not None and shown.layer == "symptom"
     alone = shown is not None and not symptom and not shown.prose and "suggests" not in shown.marks
-    proved = decisive is not None and decisive.exact and alone
+    proved = decisive is not None and decisive.exact and alone and lead is not None and lead.found != _INFERRED
     packages = lead is not None and cause_of(lead.code).area == "packages"
     about: tuple[Complaint, ...] | None = ("import",) if packages else ("invisible",) if symptom else None
-    ask = () if proved else deciding_commands(case.reported, case.place, about)
+    ask = () if proved else deciding_commands(case.reported, case.place, about, case.facts)
     common: dict[str, Any] = {"line": line, "quote": quote, "harmless": harmless, "ask": ask}
     answer_row = _answering(case) if lead is None else None
     if answer_row is not None:
-        return _of_message(answer_row, with_values(answer_row, facts), common)
+        return _of_message(answer_row, terms.with_values(answer_row, facts), common)
     if lead is None or symptom:
         no_reason = "TensorFlow finds no GPU, and the report does not contain the reason."
         cause = no_reason if lead is not None else GRAMMAR.open_question(case.reported.complaints).missing
         cause = _told_apart(case) or cause + _fitting(case)
         return ReportDiagnosis(cause=cause, confidence="unsure", place="unknown", **common)
-    better = next((text for each in cause_of(lead.code).fixes if (text := filled_or_none(each, facts))), lead.fix)
-    fix = fitting(better, case)
+    better = _better(lead, facts)
+    fix = terms.fitting(better, case)
     if better and not fix:
         message = lead.message.removeprefix(f"Line {line} shows it. ")
         cause = f"{message} The usual fix was tried, as the report says: {better}"
         return ReportDiagnosis(cause=cause, confidence="unsure", place="unknown", codes=(lead.code,), **common)
     lead = msgspec.structs.replace(lead, fix=fix)
-    after = _after(lead, case)
+    after = _after(lead, case, told)
     if after is not None:
         pair = f"{after.fix} With that driver: {lead.fix}" if cause_of(after.code).area == "host" else after.fix
+        pair = f"{lead.fix} Then: {_better(after, facts)}" if lead.code is Code.PACKAGE_CONFLICT else pair
         lead = msgspec.structs.replace(lead, message=f"{lead.message} With it: {after.message}", fix=pair)
     return ReportDiagnosis(
         cause=lead.message.removeprefix(f"Line {line} shows it. "),
@@ -263,6 +245,10 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     )
 
 
+def _better(row: Finding, facts: Facts) -> str:
+    return next((text for each in cause_of(row.code).fixes if (text := filled_or_none(each, facts))), row.fix)
+
+
 _OPENING = {
     "noise": "The message in question is harmless. ",
     "code": "This is not a problem of the environment. ",
@@ -270,7 +256,6 @@ _OPENING = {
 
 
 def _of_message(row: MessageMatch, facts: Facts, common: dict[str, Any]) -> ReportDiagnosis:
-    """Answer with what a message says itself: it is harmless, of the program or of another software."""
     known, own = get(row.signature), filled(get(row.signature).fix, facts)
     outside, program = "outside" in known.marks, known.layer == "code"
     sure: Confidence = "certain" if program and row.exact and not known.prose else "likely"
@@ -288,7 +273,7 @@ def _answering(case: Case) -> MessageMatch | None:
     asked, rows = set(case.reported.complaints), case.messages
     known = [*(row for row in rows if row.signature == "gpu_created"), *marked("outside", rows)]
     known += [row for row in reversed(rows) if row.signature == "last_exception"]
-    fits = (row for row in standing(known, case) if asked <= (get(row.signature).explains or asked))
+    fits = (row for row in causes.standing(known, case) if asked <= (get(row.signature).explains or asked))
     return _complained_noise(case) or next(fits, None)
 
 
@@ -299,7 +284,7 @@ def _built_with(case: Case) -> str | None:
         pythons = f"Python {release.pythons[0]} to {release.pythons[-1]}, " if release.pythons else ""
         built = f"{name_of(release)} was built for {pythons}CUDA {release.cuda} and cuDNN {release.cudnn}."
         same = versions.is_prefix(release.cuda, cuda or "0") or (
-            versions.same_major(release.cuda, cuda) and versions.major(release.cuda) >= FIRST_BY_MAJOR
+            versions.same_major(release.cuda, cuda) and versions.major(release.cuda) >= terms.FIRST_BY_MAJOR
         )
         named = "the same file names, and can stay" if same else "other file names; it can stay next to that"
         return f"{built} CUDA {cuda} has {named}." if cuda is not None and names_line(cuda) else built
@@ -321,7 +306,6 @@ def _built_with(case: Case) -> str | None:
 
 
 def _fitting(case: Case) -> str:
-    """Say that the stated versions go together, if they do."""
     reported, release = case.reported, case.release
     if release is None or case.question is None or not reported.cuda or reported.origin or case.question.cuda is None:
         return ""
@@ -364,8 +348,10 @@ def _complained_noise(case: Case) -> MessageMatch | None:
     return next(filter(is_title, noise), next(iter(warned), None) if alone else None)
 
 
-def _after(lead: Finding, case: Case) -> Finding | None:
-    """Return what would stop TensorFlow after its CUDA libraries are there: the driver or the GPU."""
+def _after(lead: Finding, case: Case, told: list[Finding]) -> Finding | None:
+    if lead.code is Code.PACKAGE_CONFLICT and not lead.message.startswith("Line "):
+        by_rule = (row for row in told if not row.message.startswith("Line "))
+        return next((row for row in by_rule if cause_of(row.code).area == "libraries"), None)
     if cause_of(lead.code).area != "libraries" or case.question is None or case.reported.platform == "windows":
         return None
     given = msgspec.structs.replace(case.question, cuda=None, cudnn=None, install=None, packages=(), compat=False)
@@ -375,7 +361,6 @@ def _after(lead: Finding, case: Case) -> Finding | None:
 
 
 def _decisive(lead: Finding, messages: tuple[MessageMatch, ...]) -> MessageMatch | None:
-    """Return the log message that the leading finding quotes, else the first with its code; a title comes last."""
     same = sorted((row for row in messages if get(row.signature).code is lead.code), key=is_title)
     quoted = (row for row in same if lead.found and row.text.startswith(lead.found))
     return next(quoted, None) or next(iter(same), None)
@@ -386,21 +371,24 @@ _SHORT_LIST = 8
 
 
 def deciding_commands(
-    reported: Reported, place: str = "pip", complaints: tuple[Complaint, ...] | None = None
+    reported: Reported,
+    place: str = "pip",
+    complaints: tuple[Complaint, ...] | None = None,
+    facts: frozenset[str] = frozenset(),
 ) -> tuple[str, ...]:
-    """List commands that would decide the diagnosis, and whose output is not in the report."""
     windows = "_on_windows" if reported.platform == "windows" else ""
     sources = [row.source for row in reported.evidence if row.trust is Trust.LISTED]
     known = {"packages"} if sources.count("package") > _SHORT_LIST else set[str]()
-    if reported.platform == "macos" or any(source.startswith("nvidia-smi") for source in sources):
+    known |= {name for name, told in GRAMMAR.not_asked.items() if not facts.isdisjoint(told)}
+    if any(source.startswith("nvidia-smi") for source in sources):
         known.add("driver")
     if reported.python is not None and reported.os is not None:
         known.add("python")
-    first = reported.tensorflow is not None and not is_since("2.0", reported)
+    first = "before_catalogue" in facts or (reported.tensorflow is not None and not is_since("2.0", reported))
     wanted = GRAMMAR.open_question((reported.origin or "", *(complaints or reported.complaints))).ask
     asked = {name: GRAMMAR.ask.get(f"{name}{windows}", GRAMMAR.ask[name]) for name in wanted if name not in known}
     if first and "trace" in asked:
         asked["trace"] = GRAMMAR.ask["trace_1"]
     if "driver" in asked:  # only it depends on where TensorFlow runs
-        asked["driver"] = in_place(place, reported.image, asked["driver"])
+        asked["driver"] = terms.in_place(place, reported.image, asked["driver"])
     return (*((GRAMMAR.ask["cluster"],) if place == "kubernetes" else ()), *asked.values())

@@ -25,10 +25,10 @@ from envbuilder.compat.unknown import FIRST_WITHOUT_WINDOWS_GPU
 from envbuilder.environment import Change, Combination, Environment
 from envbuilder.finding import Code
 from envbuilder.image.names import reference
-from envbuilder.reproduce.causes import cause_of, codes_without_kernels
+from envbuilder.reproduce.causes import cause_of, codes_without_kernels, table
 from envbuilder.reproduce.diagnose import ReportDiagnosis
 from envbuilder.reproduce.document import Nearest
-from envbuilder.reproduce.grammar import GRAMMAR
+from envbuilder.reproduce.grammar import GRAMMAR, OldRelease, old_release
 from envbuilder.reproduce.messages.catalog import marked
 from envbuilder.reproduce.question import Case, driver_of, gpus_of, release_of
 from envbuilder.reproduce.rebuild import PUBLISHED, requirement, word
@@ -51,7 +51,6 @@ class _Search:
         return nearest(msgspec.structs.replace(self.question, **changes), self.works)
 
     def unchanged(self, change: Change, **changes: str) -> Near[Question] | None:
-        """Return the environment with one change if it works without any other."""
         found = self.nearest(**changes)
         return found._replace(changes=(change,)) if found is not None and not found.changes else None
 
@@ -77,7 +76,7 @@ def closest_environment(case: Case, diagnosis: ReportDiagnosis) -> tuple[Nearest
     never proposed, nor one with a warning about the GPU. Versions that the report says work come first; if the cause is
     unknown, only those are proposed. The environment is None if envbuilder cannot build it.
     """
-    found = _changed(case, diagnosis) or _chosen(case, diagnosis)
+    found = _changed(case, diagnosis) or _chosen(case, diagnosis) or _documented(case, diagnosis)
     if found is None:
         return None
     near, changes, wanted, environment, worked = found
@@ -144,9 +143,8 @@ def choose_here(case: Case, specs: tuple[str, ...] = ("",), span: str = "", *, n
     reported, catalog = case.reported, case.catalog
     driver, gpus = driver_of(reported, catalog), known_gpus(case)
     host = FleetHost(name="report", driver=driver if catalog.branch(driver) else None, gpus=gpus, arch="x86_64")
-    python = versions.minor(reported.python) if reported.python else None
     wanted = Combination(tensorflow="", flavor="gpu", variant="runtime")
-    for spec, own in itertools.product(dict.fromkeys(specs), dict.fromkeys((python, None))):
+    for spec, own in itertools.product(dict.fromkeys(specs), dict.fromkeys((case.python, None))):
         wanted = msgspec.structs.replace(wanted, tensorflow=spec, python=own)
         made = choose_for(wanted, host, catalog).environment
         built = catalog.release(made.tensorflow, made.package) if made is not None else None
@@ -169,6 +167,47 @@ def choose_here(case: Case, specs: tuple[str, ...] = ("",), span: str = "", *, n
         return _Fix(near, (*changes, *_libraries_of(near, reported)), wanted, None)
     changes = _with_system(Near(near, changes, "unhindered"), case).changes
     return _Fix(near, changes, wanted, made)
+
+
+_OF_A_RELEASE = frozenset(code for code, cause in table().items() if cause.area == "libraries") | {
+    Code.NOT_INSTALLABLE,
+    Code.PACKAGE_CONFLICT,
+}
+"""Causes that the tested build of the same release may remove."""
+
+
+def _documented(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
+    row, reported, lead = case.old, case.reported, next(iter(diagnosis.codes), None)
+    foreign = reported.origin not in {None, "conda"} or reported.arch not in {None, "x86_64"}
+    if row is None or foreign or reported.platform == "macos" or case.place == "colab" or lead not in _OF_A_RELEASE:
+        return None
+    if lead is Code.PACKAGE_CONFLICT and all(cause_of(code).area != "libraries" for code in diagnosis.codes):
+        return None
+    windows = reported.platform == "windows"
+    driver = None if windows else reported.driver
+    newer = not versions.at_least(row.capability, case.capability or "0")
+    if newer or not versions.at_least(driver or "999", row.driver):
+        return None
+    version = case.version or row.newest
+    version = version if version.count(".") > 1 else f"{version}.0"
+    built = {"tensorflow": version, "cuda": row.cuda, "cudnn": row.cudnn}
+    python = "2.7" if not windows and versions.is_prefix("2", reported.python or "3") else row.python
+    held = {name: getattr(reported, name) or _UNSTATED[name] for name in built}
+    other = [name for name, old in held.items() if not (built[name].startswith(old) or old.startswith(built[name]))]
+    changes = tuple(Change(name, held[name], built[name]) for name in other)
+    near = Question(
+        **built, package="tensorflow-gpu", python=python, driver=driver, gpus=known_gpus(case), install="system"
+    )
+    return _Fix(near, changes, Combination(tensorflow=version), None) if changes else None
+
+
+_UNSTATED = {"tensorflow": "(not stated)", "cuda": "as installed", "cudnn": "as installed"}
+
+
+def _old_commands(old: OldRelease, case: Case, near: Question) -> tuple[str, ...]:
+    if case.reported.platform != "windows":
+        return (f"docker run --rm --gpus all -it {word(f'{PUBLISHED}:{old.image_tag(near.tensorflow, near.python)}')}",)
+    return (old.environment, f"pip install 'tensorflow-gpu=={word(near.tensorflow)}'")
 
 
 def known_gpus(case: Case) -> tuple[str, ...]:
@@ -228,7 +267,11 @@ def _ways(search: _Search) -> Iterator[_Way]:
 
 
 def _with_system(near: Near[Question], case: Case) -> Near[Question]:
-    reported = case.reported
+    """Add what changes besides: a system without CUDA wheels, and a CUDA that the catalogue does not know."""
+    reported, told = case.reported, case.question.cuda if case.question is not None else None
+    if told is not None and case.catalog.toolkit(told) is None and near.combination.gpu:
+        built = check(near.combination, case.catalog).environment.cuda
+        near = near._replace(changes=(Change("cuda", told, built), *near.changes))
     old = reported.os or reported.platform
     new = {"macos": "Linux", "windows": "Linux (WSL2)"}.get(reported.platform or "")
     native = reported.platform == "windows" and not versions.at_least(
@@ -275,7 +318,6 @@ def _removes_cause(near: Near[Question], search: _Search) -> bool:
 
 
 def other_fix(lead: Code, search: _Search) -> Near[Question] | None:
-    """Return the fix of a cause that the rules do not see, or None if none is known."""
     cause, question = cause_of(lead), search.question
     if cause.packages:
         return _bounded(cause.packages[0], search)
@@ -312,7 +354,6 @@ def _bounded(name: str, search: _Search) -> Near[Question] | None:
 
 
 def _with_wheels(search: _Search) -> Near[Question] | None:
-    """Install CUDA from wheels if nothing else changes, except from a pre-release to its release."""
     found = search.nearest(install="plain", cuda=None, cudnn=None)
     if found is None or "install" not in {change.field for change in found.changes}:
         return None
@@ -349,9 +390,10 @@ def install_commands(case: Case, near: Question, environment: Environment | None
     ``environment`` is None if no CUDA wheels exist for it: CUDA then comes from NVIDIA's installer or from the
     published image, if a tag is known.
     """
-    reported, catalog = case.reported, case.catalog
-    here = versions.minor(reported.python) if reported.python else None
-    question = case.question or msgspec.structs.replace(near, tensorflow="", python=here, cuda=None)
+    reported, catalog, old = case.reported, case.catalog, old_release(near.tensorflow)
+    if old is not None:
+        return _old_commands(old, case, near)
+    question = case.question or msgspec.structs.replace(near, tensorflow="", python=case.python, cuda=None)
     environment = environment if environment is None or environment.cuda_wheels or not near.gpu else None
     release = distributions(near.tensorflow, near.package, "gpu" if near.gpu else None, catalog)[0]  # it works
     version = release.version

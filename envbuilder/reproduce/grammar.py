@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 import msgspec
 
 from envbuilder.compat.question import cudnn_of_number
-from envbuilder.versions import at_least, key_or_none, line, major, numbers
+from envbuilder.versions import at_least, is_prefix, key_or_none, line, major, minor, numbers, same_major
 from envbuilder.workspace import packaged_yaml
 
 
@@ -27,8 +27,30 @@ class OldRelease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cuda: str
     cudnn: str
     capability: str
+    driver: str
+    python: str
     tag: str
     pythons: str
+
+    @property
+    def newest(self) -> str:
+        return self.tag.partition("-")[0]
+
+    @property
+    def pin(self) -> str:
+        return f"tensorflow-gpu=={self.newest}"
+
+    @property
+    def range(self) -> str:
+        return f"{self.first} to {minor(self.last)}"
+
+    def image_tag(self, version: str, python: str | None) -> str:
+        tag = self.tag if version == self.newest else f"{minor(version)}.0-gpu-py3"
+        return tag.removesuffix("-py3") if is_prefix("2", python or "3") else tag
+
+    @property
+    def environment(self) -> str:
+        return GRAMMAR.ask["old_environment"].format(python=self.python)
 
 
 class OpenQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,9 +85,12 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     libc_since: dict[str, str]
     toolkit_paths: dict[str, str]
     tried: dict[str, tuple[str, ...]]
+    unfit: dict[str, tuple[str, ...]]
     after_windows: tuple[str, ...]
     open_questions: dict[str, OpenQuestion]
     ask: dict[str, str]
+    startup_commands: dict[str, str]
+    not_asked: dict[str, tuple[str, ...]]
 
     def open_question(self, complaints: tuple[str, ...]) -> OpenQuestion:
         return next((row for name, row in self.open_questions.items() if name in complaints or not name))
@@ -79,6 +104,37 @@ def old_release(version: str | None) -> OldRelease | None:
         return None
     rows = GRAMMAR.before_catalogue
     return next((row for row in rows if at_least(version, row.first) and at_least(row.last, version)), None)
+
+
+def old_by(*, cuda: str | None = None, cudnn: str | None = None) -> OldRelease | None:
+    """Return the newest releases before the catalogue that open this CUDA or cuDNN; of one CUDA, those of the cuDNN."""
+    rows = [row for row in GRAMMAR.before_catalogue if cuda is None or is_prefix(line(cuda), row.cuda)]
+    same = [row for row in rows if cudnn is not None and same_major(row.cudnn, cudnn)]
+    return next(iter(same or (rows if cuda is not None else ())), None)
+
+
+_CUDA_FILE = re.compile(r"cudart|cublas|cufft|curand|cusolver|cusparse")
+
+
+def old_by_files(names: list[str], cudnn: str | None = None) -> OldRelease | None:
+    """Return the newest releases before the catalogue that open files of these names, as no other releases do."""
+    by_cudnn = next((number_of_file(name) for name in names if "cudnn" in name), "")
+    by_cudnn = by_cudnn if by_cudnn[:1] in set(_CUDNN_OF_OLD) else ""
+    by_cuda = next((number_of_file(name) for name in names if _CUDA_FILE.search(name)), "")
+    if by_cuda:
+        return old_by(cuda=by_cuda, cudnn=by_cudnn or cudnn) if "." in by_cuda else None
+    return old_by(cudnn=by_cudnn) if by_cudnn else None
+
+
+_CUDNN_OF_OLD = "56"
+"""Majors of cuDNN that no release of the catalogue opens."""
+
+
+def number_of_file(name: str) -> str:
+    """Return the version in a library's file name: ``libcublas.so.9.0`` and ``cublas64_90.dll`` are 9.0."""
+    dll = re.search(r"64_([0-9])([0-9]?)\.dll$", name)
+    number = f"{dll[1]}.{dll[2]}".rstrip(".") if dll is not None else name.rpartition(".so.")[2]
+    return number if key_or_none(number) is not None else ""
 
 
 _NAME = re.compile(r"%([A-Z_]+)%")
@@ -199,7 +255,6 @@ def system_in(text: str, *, mentioned: bool = False) -> str | None:
 
 
 def platform_of(system: str) -> str:
-    """Return the platform of a system's name; WSL is Linux."""
     lowered = system.lower()
     if "wsl" in lowered:
         return "linux"

@@ -13,8 +13,8 @@ from packaging.version import InvalidVersion, Version
 from envbuilder import versions
 from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
 from envbuilder.catalog.rows import TensorflowRelease
-from envbuilder.compat.question import Install, Question
-from envbuilder.reproduce.grammar import GRAMMAR
+from envbuilder.compat.question import Install, Question, cudnn_of_number
+from envbuilder.reproduce.grammar import GRAMMAR, OldRelease, old_by, old_by_files, old_release
 from envbuilder.reproduce.messages.catalog import MessageMatch, get, marked
 from envbuilder.reproduce.report.reported import SCALARS, Reported, Trust
 from envbuilder.workspace import packaged_yaml
@@ -64,7 +64,6 @@ def driver_of(reported: Reported, catalog: Catalog) -> str | None:
 
 
 def gpus_of(reported: Reported) -> tuple[str, ...]:
-    """Return the GPU models without names that ``nvidia-smi`` cut."""
     return tuple(dict.fromkeys(name for name in reported.gpus if not name.endswith("...")))
 
 
@@ -123,7 +122,6 @@ def _is_plain(reported: Reported) -> bool:
 
 
 def is_version(text: str) -> bool:
-    """Return True if a package index accepts this version (PEP 440)."""
     try:
         Version(text)
     except InvalidVersion:
@@ -143,6 +141,16 @@ def _loaded(field: str, reported: Reported) -> str | None:
     if reported.image is None or not reported.image.startswith("tensorflow/"):
         return value
     return value if Trust.PROVED in trusts else None
+
+
+def _works_on_another_gpu(reported: Reported) -> bool:
+    named = [row for row in reported.works if row.field in {"gpus", "tensorflow", "cuda", "cudnn", "python", "driver"}]
+    others = [row for row in named if row.field != "gpus"]
+    return (
+        bool(reported.gpus)
+        and len(named) > len(others)
+        and all(getattr(reported, row.field) == row.value for row in others)
+    )
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -178,8 +186,11 @@ class Case:
         return shown or installer or ("windows" if reported.platform == "windows" else "pip")
 
     @cached_property
+    def python(self) -> str | None:
+        return versions.minor(self.reported.python) if self.reported.python else None
+
+    @cached_property
     def capability(self) -> str | None:
-        """The compute capability of the first GPU; None if it is not stated."""
         row = next((self.catalog.gpu(name) for name in gpus_of(self.reported)), None)
         return row.compute_capability if row is not None else next(iter(self.reported.compute_capabilities), None)
 
@@ -204,6 +215,8 @@ class Case:
         values |= {f"{get(row.signature).layer} message" for row in self.messages}
         values |= {"message"} if self.messages else set()
         values |= {"a gpu"} if self.gpu else set()
+        values |= {"before_catalogue"} if self.old is not None else set()
+        values |= {"other_gpu_works"} if _works_on_another_gpu(reported) else set()
         values |= {"unserved"} if self.capability and not self.catalog.with_code_for(self.capability) else set()
         values |= {*reported.packages, *("cudnn" for name in reported.packages if "cudnn" in name)}
         variables = {f"{name}={value.lower()}" for name, value in reported.environment.items()}
@@ -243,6 +256,21 @@ class Case:
         return next((text for text in line if any(row.gpu for row in self.catalog.distributions(text))), stated)
 
     @cached_property
+    def old(self) -> OldRelease | None:
+        """The releases before the catalogue that the report names, or that open the files of its log."""
+        python, cuda, cudnn = self.reported.python, self.reported.cuda, self.reported.cudnn
+        if self.version is not None or (python is not None and versions.at_least(python, "3.8")):
+            return old_release(self.version)
+        runtime = next(
+            (row.values["runtime"] for row in self.messages if row.values.get("runtime", "").isdigit()), None
+        )
+        if runtime is not None:
+            return old_by(cudnn=cudnn_of_number(runtime))
+        named = [row.values["library"] for row in self.messages if "library" in row.values]
+        by_installed = old_by(cuda=cuda, cudnn=cudnn) if cuda is not None and python is not None else None
+        return old_by_files(named, cudnn) if named else by_installed
+
+    @cached_property
     def asks_for_versions(self) -> bool:
         """True if the report asks which versions go together, and states none or several that were tried."""
         tried = {row.value for row in (*self.reported.evidence, *self.reported.works) if row.field == "tensorflow"}
@@ -272,7 +300,7 @@ class Case:
             package=reported.distribution
             if reported.distribution in DISTRIBUTIONS[1:] or _is_plain(reported)
             else None,
-            python=versions.minor(reported.python) if reported.python else None,
+            python=self.python,
             cuda=_loaded("cuda", reported) if self.gpu else None,
             cudnn=_loaded("cudnn", reported) if self.gpu else None,
             driver=driver_of(reported, self.catalog),

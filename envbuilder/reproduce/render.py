@@ -23,6 +23,7 @@ _WITH_COMMAND = re.compile(
     r"`(?:apptainer|bazel|conda|docker|export|import|kubectl|ln|(?:python -m )?pip|podman|poetry|set|sudo|uv|where) "
     r"|`(?:winget|wsl) "
 )
+_BRINGS_CUDA = re.compile(r"docker run|cudatoolkit|and-cuda|nvidia-")
 _WORDS = {True: "yes", False: "no", None: "cannot be known here"}
 """Shown for an unknown result."""
 
@@ -48,11 +49,13 @@ def as_markdown(document: ReproduceDocument) -> str:
     diagnosis, near = document.diagnosis, document.nearest
     quote = diagnosis.quote if len(diagnosis.quote) <= _LONGEST_QUOTE else f"{diagnosis.quote[:_LONGEST_QUOTE]}…"
     short, long = _commands(near) if near is not None else ([], [])
-    own = _WITH_COMMAND.search(diagnosis.fix) is not None
+    cuda = near is not None and any(change.startswith(("cuda ", "cudnn ")) for change in near.changes)
+    incomplete = cuda and bool(short and diagnosis.fix) and not any(map(_BRINGS_CUDA.search, (*short, *long)))
+    own = incomplete or _WITH_COMMAND.search(diagnosis.fix) is not None
     versions_help = "version" in diagnosis.fix or any(cause_of(code).fixed_by for code in diagnosis.codes[:1])
     useless = near is None and diagnosis.place == "host" and diagnosis.confidence == "certain" and not versions_help
     proposed = [] if own else [f"$ {command}" for command in short]
-    others = [*(short if own else []), *long]
+    others = [*short, *["# or"][: len(short) * len(long)], *long] if own else long
     at = [get(row.signature) for row in document.symptoms if row.line == diagnosis.line]
     own_words = any(row.prose for row in at) and not any(
         row.code in diagnosis.codes[:1] and not row.prose for row in at
@@ -88,7 +91,6 @@ def _prose(text: str) -> str:
 
 
 def _named(text: str) -> str:
-    """Write a part of a sentence without commands; the spaces at its ends stay."""
     written, end = "", 0
     for match in _NAME.finditer(text):
         written += _plain(text[end : match.start()]) + _code(match[0])
@@ -123,7 +125,6 @@ def _field(row: tuple[str, str, str, str]) -> str:
 
 
 def _statement(row: ReportStatement) -> str:
-    """Write a statement with its place; titles are marked, because every other sentence outranks them."""
     return f"{terminal_text.code(row.value)} in line {row.line}{' (the title)' if row.title else ''}"
 
 

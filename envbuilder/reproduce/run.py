@@ -88,7 +88,6 @@ def _run(analysis: Analysis, tools: ReproduceTools) -> Run:
 
 
 def with_deviations(lock: str, pins: tuple[str, ...]) -> str:
-    """Lock the closest environment near the failing one, so that only the required change differs."""
     wanted = versions.pins(pins)
     blocks = [
         f"{package.name}=={wanted.pop(package.name)}" if package.name in wanted else package.text
@@ -304,7 +303,6 @@ def _printed(image: Image, simulated: Simulation | None, engine: Engine) -> str:
 
 
 def _workspace_of(environment: Environment, tools: ReproduceTools) -> Workspace:
-    """Return the workspace with the environment's lock: the user's own, else that of reports."""
     committed = lockfile.of_context(tools.workspace.context(environment.id)) is not None
     return tools.workspace if committed else tools.workspace.for_reports
 

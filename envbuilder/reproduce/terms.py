@@ -16,7 +16,7 @@ from envbuilder.compat.question import cudnn_of_number
 from envbuilder.compat.requirement import parse
 from envbuilder.compat.unknown import FIRST_WITHOUT_WINDOWS_GPU
 from envbuilder.finding import Code, Finding
-from envbuilder.reproduce.grammar import GRAMMAR, old_release
+from envbuilder.reproduce.grammar import GRAMMAR, number_of_file, old_by, old_by_files, old_release
 from envbuilder.reproduce.messages.catalog import MessageMatch, Text, marked
 from envbuilder.reproduce.question import Case, gpus_of, is_since, places, release_of
 from envbuilder.reproduce.report.reported import Reported, Trust
@@ -68,27 +68,28 @@ def terms(case: Case) -> Facts:
     stated = next((one for one in rows if one.package == reported.distribution), None)
     row = stated or release or next(iter(rows), None)
     toolkit = catalog.toolkit(release.cuda) if release is not None else None
+    package = reported.distribution or ("tensorflow-gpu" if case.gpu else "tensorflow")
     caps = "".join(f" '{cap}'" for cap in row.caps) if row is not None else ""
-    name = f"{row.package}=={row.version}" if row is not None else f"tensorflow=={version}" if old else ""
+    name = f"{row.package}=={row.version}" if row is not None else f"{package}=={version}" if old else ""
     wanted = f"'{name}'{caps}" if name else "tensorflow"
-    made = _new_environment(row, reported.platform) if old is None else GRAMMAR.ask["old_environment"]
+    made = _new_environment(row, reported.platform) if old is None else old.environment
     newest = catalog.distributions(catalog.final_versions[-1])[0]
-    own = versions.minor(reported.python) if reported.python is not None else ""
+    own = case.python or ""
     gpu, capability = next(iter(gpus_of(reported)), None), case.capability
     installed, branch = catalog.toolkit(reported.cuda), catalog.branch(reported.driver)
     finals = [one for one in catalog.releases("tensorflow") if versions.is_final(one.version)]
     last = {python: one.version for one in finals for python in one.pythons}
     first = {python: one.version for one in reversed(finals) for python in one.pythons}
-    serving = _serving(case)
+    serving, by_cuda = _serving(case), case.old
     offered = next((row.values["offered"] for row in case.messages if "offered" in row.values), None)
     by_offer = [python for python, text in last.items() if text == offered]
     found: dict[str, object | None] = {
         "if": _Conditions(case),
         "installed_floor": installed.driver if installed is not None else None,
         "driver_serves": branch.cuda if branch is not None else None,
-        "tag": _image_tag(version, own, is_old=old is not None) if version else None,
-        "serving": span(list(dict.fromkeys(versions.minor(one.version) for one in serving))) or None,
-        "serving_pin": f"{serving[-1].package}=={serving[-1].version}" if serving else None,
+        "tag": _image_tag(version, own) if version else None,
+        "serving": span([versions.minor(one.version) for one in serving]) or (by_cuda and by_cuda.range),
+        "serving_pin": f"{serving[-1].package}=={serving[-1].version}" if serving else by_cuda and by_cuda.pin,
         "nvcc": _nvcc(release.cuda, case.place) if release is not None and release.cuda is not None else None,
         "served_by": span(catalog.with_code_for(capability)) or None if capability is not None else None,
         "release": version,
@@ -127,30 +128,29 @@ def terms(case: Case) -> Facts:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _image_tag(version: str, python: str, *, is_old: bool) -> str | None:
-    """Return the tag of a release's official GPU image; None if the catalogue's range has none."""
-    if is_old:
-        return f"{versions.minor(version)}.0-gpu{'' if versions.is_prefix('2', python or '3') else '-py3'}"
-    return GRAMMAR.published_tags.get(versions.minor(version))
+def _image_tag(version: str, python: str) -> str | None:
+    old = old_release(version)
+    return old.image_tag(version, python) if old else GRAMMAR.published_tags.get(versions.minor(version))
 
 
 def _serving(case: Case) -> list[TensorflowRelease]:
     """List the releases of the stated major that were built with the installed CUDA, with a wheel for this Python."""
     cuda, stated = case.reported.cuda, case.version
-    python = versions.minor(case.reported.python) if case.reported.python else None
-    rows = [*case.catalog.releases("tensorflow-gpu"), *case.catalog.releases("tensorflow")]
-    found = [
+    return [
         row
-        for row in rows
-        if cuda and row.gpu and row.cuda and versions.is_prefix(row.cuda, cuda)
-        if versions.is_final(row.version) and python in (None, *row.pythons)
+        for row in _gpu_builds(case)
+        if cuda and row.cuda and versions.is_prefix(row.cuda, cuda)
+        if versions.is_final(row.version) and case.python in (None, *row.pythons)
         if stated is None or versions.same_major(stated, row.version)
     ]
-    return sorted(found, key=lambda row: versions.key(row.version))
+
+
+def _gpu_builds(case: Case) -> list[TensorflowRelease]:
+    rows = [*case.catalog.releases("tensorflow-gpu"), *case.catalog.releases("tensorflow")]
+    return sorted((row for row in rows if row.gpu), key=lambda row: versions.key(row.version))
 
 
 def _new_environment(row: TensorflowRelease | None, platform: str | None) -> str | None:
-    """Write the command for an empty environment with a release's newest Python; None if that is unknown."""
     if row is None or not row.pythons:
         return None
     activate = r"tf\Scripts\activate" if platform == "windows" else ". tf/bin/activate"
@@ -172,9 +172,8 @@ def with_values(row: MessageMatch, facts: Facts) -> Facts:
         cuda = versions.major(str(facts["cuda"])) if "cuda" in facts else _CUDA_OF_CUDNN_9
         new = versions.major(plain["compiled"]) >= _CUDNN_PER_CUDA_ENDS
         plain["cudnn_wheel"] = f"nvidia-cudnn-cu{_CUDA_OF_CUDNN_9 if new else cuda}"
-    built = (old for old in GRAMMAR.before_catalogue if versions.same_major(old.cudnn, plain.get("runtime")))
-    if (of_runtime := next(built, None)) is not None:
-        plain["runtime_release"] = of_runtime.tag.partition("-")[0]
+    if (of_runtime := old_by(cudnn=plain.get("runtime"))) is not None:
+        plain["runtime_release"] = of_runtime.newest
     if "tag" in row.values:
         plain["wheel_python"] = f"{row.values['tag'][0]}.{row.values['tag'][1:]}"
     values = {
@@ -192,20 +191,16 @@ def with_values(row: MessageMatch, facts: Facts) -> Facts:
 
 def _of_file(name: str, facts: Facts) -> dict[str, str]:
     """Return what the file name of a CUDA library says: its folder, if it is said to be installed, and old releases."""
-    dll = re.search(r"64_([0-9])([0-9])\.dll$", name)
-    number = f"{dll[1]}.{dll[2]}" if dll is not None else name.rpartition(".so.")[2]
-    field = "cudnn" if "cudnn" in name else "cuda"
+    number, field = number_of_file(name), "cudnn" if "cudnn" in name else "cuda"
     cuda, cudnn, folder = str(facts.get("installed", "")), str(facts.get("installed_cudnn", "")), dict[str, str]()
     there, path = cudnn if field == "cudnn" else cuda, str(facts.get("toolkit_path", ""))
     if path and cuda and there and versions.key_or_none(number) and versions.is_prefix(number, there):
         product = f"{'cuDNN' if field == 'cudnn' else 'CUDA'} {there}"
         folder = {"library_folder": path.replace("{cuda}", versions.line(cuda)), "library_folder_of": product}
-    rows = [row for row in GRAMMAR.before_catalogue if number != _STILL_IN_USE and getattr(row, field) == number]
-    same = [row for row in rows if cudnn and versions.same_major(row.cudnn, cudnn)]
-    old = next(iter(same or rows), None)
+    old = old_by_files([name], cudnn or None)
     if old is None:
         return folder
-    tag = old.tag.removesuffix("-py3") if versions.is_prefix("2", str(facts.get("python", "3"))) else old.tag
+    tag = old.image_tag(old.newest, str(facts.get("python", "3")))
     return {**folder, "library_cuda": old.cuda, "library_cudnn": old.cudnn, "library_tag": tag}
 
 
@@ -238,7 +233,9 @@ def fitting(fix: str, case: Case) -> str:
     tried = [word for name, words in GRAMMAR.tried.items() if name in case.facts for word in words]
     lacks, sentences = places()[case.place].lacks, _SENTENCE.split(fix)
     fresh = [one for one in sentences if not any(re.search(word, one) for word in tried)]
-    runs = [one for one in fresh if not any(f"`{word} " in one for word in lacks)]
+    unfit = [word for name, words in GRAMMAR.unfit.items() if case.holds(name) for word in words]
+    unfit += [f"`{word} " for word in lacks]
+    runs = [one for one in fresh if not any(word in one for word in unfit)]
     return _CONTINUES.sub(lambda match: match[1].upper(), " ".join(runs or fresh[:1]))
 
 
@@ -249,9 +246,6 @@ def bounds(name: str, release: TensorflowRelease) -> str | None:
             return name + ",".join(f"{operator}{version}" for operator, version in row.bounds if operator != "!=")
     return None
 
-
-_STILL_IN_USE = "7"
-"""A cuDNN of releases before the catalogue and in it: its file says nothing about the release."""
 
 _FILE = re.compile(r"lib(?P<name>[A-Za-z]+)\.so\.?[0-9.]*\Z", re.ASCII)
 _DLL = re.compile(r"(?P<name>cudart|cublas|cublasLt|cudnn)64_(?P<digits>[0-9]{1,3})\.dll\Z", re.ASCII)
@@ -278,6 +272,8 @@ def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
     product = listed(wanted) + f" for CUDA {known['CUDA']}" * (sure and not cuda)
     lines = span(list(dict.fromkeys(versions.minor(row.version) for row in openers)))
     release = name_of(openers[0]) if openers == [case.release] else f"TensorFlow {lines}"
+    if case.release is not None and case.release not in openers:
+        release += f" (not with the stated {case.release.version}: another build or installation printed this log)"
     command = _command(openers, case, cuda=cuda, cudnn=bool(cudnn)) if sure else ""
     windows = sure and case.reported.platform == "windows"
     variant = "windows" if windows else "command" if command else "unsure"
@@ -294,14 +290,12 @@ def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
 
 
 def bring_cuda(case: Case) -> str:
-    """Write how the stated release gets its CUDA, with a command; '' if none is known."""
     release = case.release
     command = _command([release], case, cuda=True, cudnn=True) if release is not None and release.cuda else ""
     return f"Install CUDA {release.cuda} and cuDNN {release.cudnn}: `{command}`." if release and command else ""
 
 
 def with_command(row: Finding, case: Case) -> Finding:
-    """Add the command that brings its CUDA to a release that has another one, or none."""
     release = case.release  # of one with an image, its tag is the shorter way
     no_image = release is not None and versions.minor(release.version) not in GRAMMAR.published_tags
     other = row.code is Code.CUDA_MISMATCH and no_image and case.reported.platform != "windows"
@@ -339,13 +333,15 @@ def span_of(case: Case) -> str:
     known = [versions.minor(row.version) for row in _openers(names, case)] if names else []
     if names and not known:
         return ""  # a build that the catalogue does not know
+    built = next((row.values["compiled"] for row in case.messages if "." in row.values.get("compiled", "")), "0")
+    rows = [row for row in _gpu_builds(case) if row.cudnn is not None and versions.is_prefix(row.cudnn, built)]
+    known = known or [versions.minor(row.version) for row in rows]
     first, last = (known[0], known[-1]) if known else _printed_by(case) or ("", "")
     return f">={first},<={last}.99" if first and versions.at_least(last, first) else ""
 
 
 def is_before_catalogue(case: Case) -> bool:
-    """Return True if a library of the log is one of releases before the catalogue, and of no other."""
-    return any("library_cuda" in _of_file(row.values.get("library", ""), {}) for row in case.messages)
+    return any(old_by_files([row.values.get("library", "")]) is not None for row in case.messages)
 
 
 def _printed_by(case: Case) -> tuple[str, str] | None:
@@ -362,22 +358,21 @@ def _openers(names: tuple[str, ...], case: Case) -> list[TensorflowRelease]:
 
     Others are left out if they have no wheel for the stated Python, or do not open a library that the log opened.
     """
-    rows = [*case.catalog.releases("tensorflow-gpu"), *case.catalog.releases("tensorflow")]
+    rows = _gpu_builds(case)
     windows = case.reported.platform == "windows" or any(_DLL.match(name) for name in names)
     rows = [row for row in rows if not windows or not versions.at_least(row.version, FIRST_WITHOUT_WINDOWS_GPU)]
-    found = [row for row in rows if row.gpu and all(opens(row, name) for name in names)]
+    found = [row for row in rows if all(opens(row, name) for name in names)]
     if case.release in found:
         return [case.release]
     printed = _printed_by(case)
-    python = versions.minor(case.reported.python) if case.reported.python else None
     opened = [row.values["library"] for row in case.messages if row.signature == "opened_library"]
     opened = [name for name in opened if not name.startswith(("libcuda.", "nvcuda"))]
     if printed is not None:
         first, last = versions.key(printed[0]), versions.key(f"{printed[1]}.99")
         found = [row for row in found if first <= versions.key(row.version) <= last]
-    nearer = [row for row in found if python is None or python in row.pythons]
+    nearer = [row for row in found if case.python in (None, *row.pythons)]
     nearest = [row for row in nearer if all(opens(row, name) for name in opened)]
-    return sorted(nearest or nearer or found, key=lambda row: versions.key(row.version))
+    return nearest or nearer or found
 
 
 def opens(release: TensorflowRelease, name: str) -> bool:
@@ -396,11 +391,11 @@ def _command(openers: list[TensorflowRelease], case: Case, *, cuda: bool, cudnn:
 
     A command with TensorFlow's own version needs a stated release.
     """
-    reported, release, stated = case.reported, openers[-1], openers == [case.release]
-    python = versions.minor(reported.python) if reported.python else None
+    release, stated = openers[-1], openers == [case.release]
     line = versions.minor(release.version)
-    for row in case.catalog.releases(release.package) if case.place == "pip" else ():
-        if row.finds_cuda == "wheels" and python not in row.extra_fails_on and versions.is_prefix(line, row.version):
+    lines = [row for row in case.catalog.releases(release.package) if versions.is_prefix(line, row.version)]
+    for row in lines if case.place == "pip" else ():
+        if row.finds_cuda == "wheels" and case.python not in row.extra_fails_on:
             release = row  # the last of its minor line whose own extra brings its CUDA
     toolkit = release.cuda or ""
     place = case.place
@@ -408,13 +403,12 @@ def _command(openers: list[TensorflowRelease], case: Case, *, cuda: bool, cudnn:
         tag = GRAMMAR.published_tags.get(versions.minor(release.version), f"{versions.minor(release.version)}.0-gpu")
         return f"docker run --rm --gpus all -it tensorflow/tensorflow:{tag}" if stated else ""
     by_conda = place == "conda" and versions.major(toolkit) < _CONDA_TOOLKIT_ENDS
-    if release.and_cuda and python not in release.extra_fails_on and not by_conda:
+    if release.and_cuda and case.python not in release.extra_fails_on and not by_conda:
         return f"pip install '{release.package}[and-cuda]=={release.version}'" if stated else ""
     return _apart(release, place, cuda=cuda, cudnn=cudnn)
 
 
 def _apart(release: TensorflowRelease, place: str, *, cuda: bool, cudnn: bool) -> str:
-    """Write the command that installs a release's CUDA next to it."""
     toolkit, library = release.cuda or "", release.cudnn or ""
     if place == "conda" and versions.major(toolkit) < _CONDA_TOOLKIT_ENDS:
         return f"conda install -c conda-forge cudatoolkit={toolkit} cudnn={library}"

@@ -113,7 +113,6 @@ def as_written(text: str, number: int) -> str:
 
 
 def _as_digits(match: re.Match[str]) -> str:
-    """Read a version with letters that stand for digits; the name of a library before it stays."""
     name, dot, version = match[0].rpartition(".so.")
     return f"{name}{dot}{version.translate(_DIGITS)}"
 
@@ -149,7 +148,7 @@ LARGEST = 1 << 20
 MOST = 512 << 20
 """Read limit in characters: larger than any log, because a device has no end."""
 
-_HEAD, _TAIL, _MIDDLE = 4_000, 4_000, 12_000
+_HEAD, _TAIL, _MIDDLE = 1_500, 1_500, 6_000
 """Lines of a larger report that are kept: first, last, and relevant ones between them."""
 
 _ALIKE = 12
@@ -178,7 +177,6 @@ def read_report(report: str) -> str:
 
 
 def read_text(stream: BinaryIO) -> str:
-    """Read a report: UTF-8, or UTF-16 as PowerShell writes it. Line numbers stay, even if lines are left out."""
     buffered = io.BufferedReader(stream) if not isinstance(stream, io.BufferedReader) else stream  # type: ignore[type-var]
     encoding = encoding_of(buffered.peek(_SAMPLE)[:_SAMPLE])
     with io.TextIOWrapper(buffered, encoding=encoding, errors="replace", newline="\n") as text:

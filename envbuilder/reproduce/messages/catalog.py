@@ -93,11 +93,8 @@ _BY_ID = {signature.id: signature for signature in SIGNATURES}
 
 
 @cache
-def _compiled() -> tuple[tuple[LogMessage, tuple[str, ...], re.Pattern[str]], ...]:
-    return tuple(
-        (row, tuple(literal.lower() for literal in row.literals), re.compile(row.regex, re.ASCII | re.IGNORECASE))
-        for row in SIGNATURES
-    )
+def _compiled(regex: str) -> re.Pattern[str]:
+    return re.compile(regex, re.ASCII | re.IGNORECASE)
 
 
 def get(identity: str) -> LogMessage:
@@ -127,19 +124,17 @@ def match(text: str) -> tuple[MessageMatch, ...]:
 
 def find(transcript: Transcript) -> tuple[MessageMatch, ...]:
     """List the known messages in the order of their lines, without duplicates, and exceptions that end tracebacks."""
-    known = tuple(symptom for row in _compiled() for symptom in _occurrences(transcript, *row))
+    known = tuple(symptom for row in SIGNATURES for symptom in _occurrences(transcript, row))
     ends = _ends_of_traces(transcript, known) if len(transcript.lines) <= _MOST_LINES else ()
     return tuple(sorted((*known, *ends), key=lambda row: row.line))
 
 
-def _occurrences(
-    transcript: Transcript, row: LogMessage, literals: tuple[str, ...], pattern: re.Pattern[str]
-) -> list[MessageMatch]:
-    numbers = sorted({number for literal in literals for number in transcript.numbers(literal, 64)})
+def _occurrences(transcript: Transcript, row: LogMessage) -> list[MessageMatch]:
+    numbers = sorted({number for literal in row.literals for number in transcript.numbers(literal.lower(), 64)})
     seen: dict[tuple[tuple[str, str], ...], MessageMatch] = {}
     for number in numbers:
         line = transcript.line(number)
-        hit = pattern.search(line)
+        hit = _compiled(row.regex).search(line)
         if hit is None:
             continue
         values = {name.removesuffix("_2"): value for name, value in hit.groupdict().items() if value}

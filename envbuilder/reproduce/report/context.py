@@ -25,6 +25,19 @@ def without_addresses(line: str) -> str:
     return _ADDRESS.sub(lambda match: " " * len(match[0]), line)
 
 
+_BEGINS_AS_PROSE = re.compile(r"\W{0,6}[A-Za-z][a-z']{0,15}(?: [A-Za-z][\w'-]{0,20}){3}")
+_QUOTED = re.compile(
+    r"(?:[0-9][0-9: .-]{8,30}: )?\b[EFIW] ?\S{0,120}\.(?:cc|py|h):[0-9]{1,5}\].*?(?=[.!?] {1,2}[A-Z]|$)"
+)
+
+
+def without_log(line: str) -> str:
+    """Replace the log lines that a sentence quotes by spaces; positions stay."""
+    if ":" not in line or LOGGED.search(line) is None or _BEGINS_AS_PROSE.match(line) is None:
+        return line
+    return _QUOTED.sub(lambda match: " " * len(match[0]), line)
+
+
 Side = Literal["fails", "works", "wanted"]
 """The setup that a mention describes: failing, working, or a requirement."""
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 import msgspec
 
 from envbuilder.reproduce.grammar import GRAMMAR, RELEASE, VERSION, gpus_in, pattern, phrase, system_in
-from envbuilder.reproduce.report.context import setup_of, without_addresses
+from envbuilder.reproduce.report.context import setup_of, without_addresses, without_log
 from envbuilder.reproduce.report.reported import ReportStatement, Trust, statement
 from envbuilder.reproduce.transcript import Transcript
 
@@ -163,7 +163,6 @@ _HEADERS = ("package ", "# name ", "name  ")
 
 
 def columns(transcript: Transcript) -> Iterator[ReportStatement]:
-    """Read the rows of a package list: all below its header, elsewhere only the relevant packages."""
     listing, rows = False, 0
     most = 1_500
     for number in transcript.matching(_ROW, most):
@@ -206,10 +205,11 @@ ON_MACOS = re.compile(r"\bon (?:an? )?(?:mac ?os|os ?x|mac(?:book)?)\b", re.IGNO
 def mentions(transcript: Transcript) -> Iterator[ReportStatement]:
     for number, line in _sentences(transcript, "gpu", 60):
         for match, name, count in gpus_in(without_addresses(line[:1_000])):
-            if setup_of(line, match.start(), match.end()) == "fails":
+            side = setup_of(line, match.start(), match.end())
+            if side != "wanted":
                 said = statement("gpus", name, number, line, "prose", Trust.MENTIONED, count=count)
                 former = phrase("former").search(line, 0, match.start()) is not None
-                yield msgspec.structs.replace(said, works=True) if former else said
+                yield msgspec.structs.replace(said, works=True) if former or side == "works" else said
     for number, line in _sentences(transcript, "system", 40):
         if any(mark in line.lower() for mark in GRAMMAR.mentions["examples"]):
             continue
@@ -225,6 +225,6 @@ def mentions(transcript: Transcript) -> Iterator[ReportStatement]:
 
 def _sentences(transcript: Transcript, kind: str, most: int) -> Iterator[tuple[int, str]]:
     for number in sorted({n for word in GRAMMAR.mentions[kind] for n in transcript.numbers(word, most)}):
-        line = transcript.line(number)
+        line = without_log(transcript.line(number))
         if not any(mark in line.lower() for mark in GRAMMAR.mentions["not_prose"]):
             yield number, line

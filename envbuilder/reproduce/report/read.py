@@ -9,17 +9,7 @@ from functools import cache
 import msgspec
 
 from envbuilder.reproduce.grammar import converted, expression, fits, pattern, phrase, platform_of
-from envbuilder.reproduce.report import captured, forms
-from envbuilder.reproduce.report.context import (
-    clause,
-    complaints,
-    other_setup_lines,
-    pauses,
-    present,
-    setup_of,
-    title_line,
-    without_addresses,
-)
+from envbuilder.reproduce.report import captured, context, forms
 from envbuilder.reproduce.report.reported import RANK, SCALARS, ConflictingStatements, Reported, ReportStatement, Trust
 from envbuilder.reproduce.transcript import Transcript, clean, excerpt
 from envbuilder.support import decoding
@@ -86,9 +76,9 @@ def read(text: str, transcript: Transcript | None = None) -> Reported:
     ``transcript`` is the result of `cleaned`, if the caller has it.
     """
     transcript = transcript or cleaned(text)
-    others = other_setup_lines(transcript)
+    others = context.other_setup_lines(transcript)
     said = (row for row in _statements(transcript, text) if fits(row.field, row.value))
-    title, now = title_line(transcript), present(transcript)
+    title, now = context.title_line(transcript), context.present(transcript)
     rows = []
     for row in said:
         elsewhere = (row.works or row.line in others) and row.line not in now
@@ -108,7 +98,7 @@ def read(text: str, transcript: Transcript | None = None) -> Reported:
     used = [row for row in statements if row.field != "gpus"] + list(gpu_evidence)
     evidence = tuple(sorted(used, key=lambda row: (row.line, row.field)))[:_MOST_EVIDENCE]
     lists = {"gpus": names, "compute_capabilities": capabilities, "evidence": evidence, "works": works}
-    said_of = {"pauses": pauses(transcript), "complaints": complaints(transcript)}
+    said_of = {"pauses": context.pauses(transcript), "complaints": context.complaints(transcript)}
     against = contradictions + gpu_contradictions
     return decoding.converted({**values, **groups, **lists, **said_of, "contradictions": against}, Reported)
 
@@ -136,6 +126,8 @@ def _recognised(
         hits = {number for needle in row.needles for number in transcript.numbers(needle, row.most)}
     for number in sorted(hits):
         line = "\n".join(text[:1_500] for text in transcript.lines[number - 1 : number + row.below])
+        said = row.trust is Trust.MENTIONED and row.name != TAG
+        line = context.without_log(line) if said else line
         if row.unless:
             key = (row.unless, number)
             if key not in means_other:
@@ -143,12 +135,12 @@ def _recognised(
                 means_other[key] = any(text in lowered for text in row.unless)
             if means_other[key]:
                 continue
-        said = row.trust is Trust.MENTIONED and row.name != TAG
-        for match in pattern(row.pattern, any_case=row.any_case).finditer(without_addresses(line) if said else line):
-            side = setup_of(line, match.start(), match.end()) if said else "fails"
+        text = context.without_addresses(line) if said else line
+        for match in pattern(row.pattern, any_case=row.any_case).finditer(text):
+            side = context.setup_of(line, match.start(), match.end()) if said else "fails"
             if side == "wanted":
                 continue
-            if row.apart and row.apart in clause(line, match.start(), match.end()).lower():
+            if row.apart and row.apart in context.clause(line, match.start(), match.end()).lower():
                 continue
             found = _of(row, match, number, line, _bus(transcript, number) if row.name == "device in a log" else -1)
             yield from found if side == "fails" else (msgspec.structs.replace(each, works=True) for each in found)
@@ -188,6 +180,9 @@ def _group(group: str, statements: list[ReportStatement]) -> dict[str, str]:
     return {name: best[name].value for name in sorted(best)}
 
 
+_REFUSED = "not a supported wheel"
+"""Words of pip about a wheel for another Python than the running one."""
+
 _VERSIONS = {"tensorflow", "python", "cuda", "cudnn", "driver", "driver_cuda"}
 _MODEL = re.compile(r"nvidia|geforce|tesla|quadro|graphics|[^a-z0-9]")
 _MOST_GPUS = 16
@@ -203,7 +198,7 @@ def scalars(
     chosen: dict[str, ReportStatement] = {}
     against: list[ConflictingStatements] = []
     for field in (*SCALARS, "origin"):
-        own = [row for row in statements if row.field == field]
+        own = [row for row in statements if row.field == field and not (row.source == TAG and _REFUSED in row.text)]
         if not own:
             continue
         best = min(own, key=lambda row: (-RANK[row.trust], row.title, row.source == TAG, row.line))
@@ -238,7 +233,6 @@ def _agree(field: str, one: str, other: str) -> bool:
 
 
 def _loosely(one: str, other: str) -> bool:
-    """Return True if two system names can mean the same: their words or numbers overlap."""
     first, second = (set(re.findall(r"[a-z]+|[0-9]+", text.lower())) for text in (one, other))
     return (
         first <= second or second <= first or bool({"wsl"} & (first | second)) or platform_of(one) != platform_of(other)
@@ -274,7 +268,6 @@ def gpus(
 
 
 def without_former(statements: list[ReportStatement], works: Sequence[ReportStatement]) -> list[ReportStatement]:
-    """Drop sentences about a replaced GPU if another is named."""
     former = [_plain(row.value) for row in works if row.field == "gpus"]
 
     def replaced(row: ReportStatement) -> bool:
