@@ -13,6 +13,7 @@ from typing import Literal, get_args
 import msgspec
 
 from envbuilder import versions
+from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.check import findings_of
 from envbuilder.compat.findings import finding
 from envbuilder.finding import SEVERITY_RANK, Code, Finding, Severity, written
@@ -20,6 +21,7 @@ from envbuilder.reproduce.grammar import GRAMMAR, old_by, old_release
 from envbuilder.reproduce.messages.catalog import MessageMatch, Text, get, is_title, marked
 from envbuilder.reproduce.question import Case, gpus_of, is_since
 from envbuilder.reproduce.report.reported import Complaint, Pause, Reported
+from envbuilder.reproduce.terms import library_name, opens
 from envbuilder.versions import key, names_line, same_major
 from envbuilder.workspace import packaged_yaml
 
@@ -202,14 +204,42 @@ def _for_windows(row: Finding, reported: Reported) -> Finding:
     return written(Code.CUDA_MISMATCH, "dll", row.sources, **named, requires=row.requires)
 
 
+_MENTIONED_CUDA = frozenset({"cudart", "cublas", "cublasLt", "cufft", "cusolver", "cusparse", "cudnn"})
+
+
 def other_builds(case: Case) -> tuple[Finding, ...]:
     origin, complaints = case.reported.origin, set(case.reported.complaints)
     if origin is None:
-        return ()
+        return tuple(_never_opened(case))
     if origin == "conda" and complaints and complaints <= {"import", "installing"}:
         return ()  # conda's CUDA has no part in an import that fails
     rows = (row.text for row in case.reported.evidence if (row.field, row.value) == ("origin", origin))
     return (finding(Code.OTHER_BUILD, origin, found=next(rows, "")[:200]),)
+
+
+def _never_opened(case: Case) -> Iterator[Finding]:
+    """Find a library that the stated release never opens: another TensorFlow printed that log.
+
+    Nothing if the report names two versions: the other may have printed it.
+    """
+    release, contradictions = case.release, case.reported.contradictions
+    if release is None or not release.libraries or any(row.field == "tensorflow" for row in contradictions):
+        return
+    for row in case.messages:
+        library = row.values.get("library", "")
+        opened = _opened_instead(library, release)
+        if opened:
+            named = {"line": row.line, "library": library, "release": release.version, "opened": opened}
+            yield finding(Code.OTHER_BUILD, "never_opened", **named)
+            return
+
+
+def _opened_instead(library: str, release: TensorflowRelease) -> str:
+    """Return the library that the release opens instead of the logged one; '' if it may be this one."""
+    name = library_name(library)
+    if name not in _MENTIONED_CUDA or opens(release, library):
+        return ""
+    return next((own for own in release.libraries if own.startswith(f"lib{name}.so")), "")
 
 
 _BEFORE_AMPERE = (9, 10)

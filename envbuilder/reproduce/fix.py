@@ -195,9 +195,8 @@ def _documented(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
     held = {name: getattr(reported, name) or _UNSTATED[name] for name in built}
     other = [name for name, old in held.items() if not (built[name].startswith(old) or old.startswith(built[name]))]
     changes = tuple(Change(name, held[name], built[name]) for name in other)
-    near = Question(
-        **built, package="tensorflow-gpu", python=python, driver=driver, gpus=known_gpus(case), install="system"
-    )
+    near = Question(tensorflow=version, cuda=row.cuda, cudnn=row.cudnn, package="tensorflow-gpu", python=python)
+    near = msgspec.structs.replace(near, driver=driver, gpus=known_gpus(case), install="system")
     return _Fix(near, changes, Combination(tensorflow=version), None) if changes else None
 
 

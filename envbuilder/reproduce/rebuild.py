@@ -191,5 +191,5 @@ def dockerfile(requirements: Iterable[str], base: str = "", tensorflow: str = ""
     """
     wanted = " ".join(map(requirement, filter(None, (tensorflow, *requirements))))
     template = text_template(shipped("templates") / "reproduce" / "Dockerfile.j2")
-    given = {"base": base and word(base), "tensorflow": tensorflow, "untold": untold, "with_host": WITH_HOST}
-    return template.render(requirements=wanted, **given)
+    base = word(base) if base or tensorflow else ""
+    return template.render(requirements=wanted, base=base, tensorflow=tensorflow, untold=untold, with_host=WITH_HOST)

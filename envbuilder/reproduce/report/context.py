@@ -167,7 +167,8 @@ def pauses(transcript: Transcript) -> tuple[Pause, ...]:
         if now is None:
             continue
         then, before = last.get(local, (now, number))
-        if SHORTEST <= now - then < 86_400:  # noqa: PLR2004 - a day: another run
+        omitted = number > before + 3 and not any(transcript.lines[before : number - 1])
+        if SHORTEST <= now - then < 86_400 and not omitted:  # noqa: PLR2004 - a day: another run
             after = transcript.line(before)
             found.append(
                 Pause(line=before, seconds=round(now - then, 3), after=after.strip()[:300], before=line.strip()[:300])
