@@ -167,7 +167,7 @@ def pauses(transcript: Transcript) -> tuple[Pause, ...]:
         if now is None:
             continue
         then, before = last.get(local, (now, number))
-        omitted = number > before + 3 and not any(transcript.lines[before : number - 1])
+        omitted = number > before + 3 and not any(transcript.lines[before : before + 3])
         if SHORTEST <= now - then < 86_400 and not omitted:  # noqa: PLR2004 - a day: another run
             after = transcript.line(before)
             found.append(
