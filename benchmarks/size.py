@@ -39,10 +39,9 @@ from envbuilder.image import lockfile
 from envbuilder.image.bases import ensure_base
 from envbuilder.image.build import BuildOptions, ensure
 from envbuilder.image.context import ensure_lock, system_of
-from envbuilder.image.host_settings import host_files
+from envbuilder.image.host_settings import WITH_HOST, host_files
 from envbuilder.image.lockfile import resolve as locked
 from envbuilder.image.removed_files import Omitted
-from envbuilder.image.render import WITH_HOST
 from envbuilder.support import decoding
 from envbuilder.workspace import Workspace, cache_dir, read_users, write_atomically
 

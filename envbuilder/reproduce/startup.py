@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from envbuilder.finding import Finding
+from envbuilder.finding import Finding, Severity
 from envbuilder.reproduce.grammar import GRAMMAR
 from envbuilder.validation import suite_plan, suite_session
 from envbuilder.verdict import Phase
@@ -20,7 +20,8 @@ def timed(python: str) -> tuple[tuple[Phase, ...], tuple[Finding, ...]]:
     checks = tuple(check for check in suite_plan.select(facts) if check.probe in _PROBES)
     session = suite_session.Session(checks, lambda _: None)
     why = suite_session.here(python, suite_plan.plan(checks, facts), session)
-    slow = (row for result in session.results(why) for row in result.findings)
+    found = (row for result in session.results(why) for row in result.findings)
+    slow = (row for row in found if row.severity is Severity.WARNING)  # an error is no slow phase
     return session.timeline(), tuple(msgspec.structs.replace(row, fix=_fix(row)) for row in slow)
 
 
