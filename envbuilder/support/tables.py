@@ -19,7 +19,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], below: Sequence
     ``below`` are further lines for each row.
 
     On a terminal that is too narrow, cells are folded between words. If that is not enough, the column with the longest
-    word, such as an id, gets lines of its own: no word is cut.
+    word, such as an id, gets lines of its own, or the first of two: no word is cut.
     """
     every = [list(headers), *[[cell and terminal_text.line(cell) for cell in row] for row in rows]]
     terminal = _terminal_width()
@@ -71,17 +71,21 @@ def _fitted(rows: list[list[str]], terminal: int) -> list[list[str]]:
     words = [max((len(word) for cell in column for word in cell.split()), default=0) for column in columns]
     least = [max(word, min(width, _FOLDED)) for word, width in zip(words, widths, strict=True)]
     spaces = 2 * (len(widths) - 1)
-    if len(widths) > 1 and sum(least) + spaces > terminal:
-        own = least.index(max(least))
-        rest = _fitted([[*row[:own], *row[own + 1 :]] for row in rows], terminal - 2)
-        return [[row[own], *(f"  {line}" for line in block)] for row, block in zip(rows, rest, strict=True)]
+    if sum(least) + spaces > terminal:
+        if len(widths) > 1 and (max(words) > _FOLDED or sum(words) + spaces > terminal):
+            own = words.index(max(words)) if len(widths) > 2 else 0  # noqa: PLR2004 - of two, the first is a title
+            rest = _fitted([[*row[:own], *row[own + 1 :]] for row in rows], terminal - 2)
+            firsts = (_wrapper(width=terminal).wrap(row[own]) or [""] for row in rows)
+            below = ([f"  {line}".rstrip() for line in block] for block in rest)
+            return [first + block for first, block in zip(firsts, below, strict=True)]
+        least = words
     while sum(widths) + spaces > terminal and widths != least:
         widths[max((at for at in range(len(widths)) if widths[at] > least[at]), key=widths.__getitem__)] -= 1
     return [_folded(row, widths) for row in rows]
 
 
 _FOLDED = 20
-"""Characters up to which a column of several words is not folded."""
+"""Characters up to which a column is not folded, except if it has no longer word and there is no more space."""
 
 
 def _folded(row: list[str], widths: list[int]) -> list[str]:

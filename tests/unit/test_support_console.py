@@ -169,6 +169,14 @@ def test_times_of_steps_are_expected_in_the_next_command(tmp_path: Path, monkeyp
         assert task.times == "0:00 of 1:05"
 
 
+def test_environment_that_takes_longer_than_the_others_has_its_step_before_it() -> None:
+    shown = Console("quiet", stored={"a": 5.0, "validate": 9.0})
+    shown._names, shown._finished, shown._spent["b"] = ("a", "b"), {"a"}, 60.0
+    with shown.task("b") as task:
+        task.update("validate")
+        assert 8 < shown._left() <= 9
+
+
 def test_bytes_of_downloads_are_counted() -> None:
     with Console("quiet").task("env") as task:
         task.update("pulling a:b", 12_000_000, 710_000_000)
