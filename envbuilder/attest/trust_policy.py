@@ -222,8 +222,10 @@ def concerns(verdict: Verdict, wanted: Requirement) -> bool:
 def supersedes(passed: Verdict, failed: Verdict, now: datetime) -> bool:
     """Return True for a newer, real PASSED in which every failed check of a FAILED passed, on the same host class.
 
-    A FAILED without a failed check needs a higher level.
+    Both have to name the same environment. A FAILED without a failed check needs a higher level.
     """
+    if len({one.environment.id if one.environment else "" for one in (passed, failed)}) > 1:
+        return False
     if passed.verdict != "PASSED" or passed.unreal or inconsistent(passed):
         return False
     if not moment(failed.finished) < moment(passed.finished) <= now + CLOCK_SKEW:

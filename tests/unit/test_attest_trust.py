@@ -132,8 +132,9 @@ def passed(kind: str, **given: object) -> Verdict:
 
 
 def failed(kind: str, level: str, **given: object) -> Verdict:
-    values = {"host": HOSTS[kind], "level": "static", "finished": "2026-11-20T20:00:00+00:00"}
+    values: dict[str, object] = {"host": HOSTS[kind], "level": "static", "finished": "2026-11-20T20:00:00+00:00"}
     names: dict[str, str] = {check.level: check.name for check in gpu_verdict().checks}
+    values["environment"] = gpu_verdict().environment
     return failed_verdict(checks=(check(names.get(level, "all-reduce"), "failed", level=level),), **{**values, **given})
 
 

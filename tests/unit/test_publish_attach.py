@@ -257,8 +257,8 @@ def test_notice_that_says_too_little_signs_nothing(world: World, capsys: pytest.
 
 def test_pass_answers_the_failures_of_keys_that_its_signer_trusts(world: World) -> None:
     """Without the other host's public key a signer does not see its FAILED, and does not answer it."""
-    failed = failed_verdict(finished="2026-11-20T09:00:00+00:00", checks=(check("import", "failed"),))
-    world.hopper.attach(failed)
+    older = {"environment": gpu_verdict().environment, "finished": "2026-11-20T09:00:00+00:00"}
+    world.hopper.attach(failed_verdict(checks=(check("import", "failed"),), **older))
     world.ampere.attach()
     assert Reason.FAILED in {one.reason for one in world.verify("A100/550").refusals}
     world.ampere.trusts = (world.hopper.folder / PUBLIC,)
