@@ -176,7 +176,7 @@ class Repository:
         base = self._base = self._base or self._find_base()
         address = _resolved(f"{base}/v2/{self.reference.repository}/", path)
         if not self._is_safe(address):
-            raise self._broken(Reason.BAD_ANSWER, f"names {path[:200]!r}, which is not an address with TLS")
+            raise self._broken(Reason.BAD_ANSWER, f"names {_shown(path)!r}, which is not an address with TLS")
         for last in (False, True):
             known = self._authorization.get(scope, "") if _site(address) == _site(base) else ""
             sent = {**(headers or {}), **({"Authorization": known} if known else {})}
@@ -209,7 +209,7 @@ class Repository:
             location = answer.headers.get("Location")
             if answer.status not in _REDIRECTS or location is None:
                 return answer
-            following, text = _resolved(answer.address, location), f"redirects to {location[:200]!r}"
+            following, text = _resolved(answer.address, location), f"redirects to {_shown(location)!r}"
             is_open = answer.address.startswith("https:") and not following.startswith("https:")
             if is_open or not self._is_safe(following):
                 raise self._broken(Reason.BAD_REDIRECT, f"{text}, which is not an address with TLS")
@@ -218,7 +218,7 @@ class Repository:
                     raise self._broken(Reason.BAD_REDIRECT, f"{text}, another host, which does not get the login")
                 request.headers.pop("Authorization", None)
             request.url, request.params = following, {}
-        raise self._broken(Reason.BAD_REDIRECT, f"redirects {request.method} {answer.address[:200]!r} again and again")
+        raise self._broken(Reason.BAD_REDIRECT, f"redirects {_shown(answer.address)!r} again and again")
 
     def _repeated(self, request: requests.Request, limit: int, attempts: int) -> Response:
         """Send again while the registry is busy or gives no answer; not a file, of which it may have stored a part."""
@@ -273,9 +273,8 @@ class Repository:
                 return bytes(content)
             content += piece
         if answer.status_code < _FIRST_ERROR:
-            raise problem or self._broken(
-                Reason.TOO_LARGE, f"sends more than {limit} bytes where no more were expected"
-            )
+            text = f"sends more than {limit} bytes where no more were expected"
+            raise problem or self._broken(Reason.TOO_LARGE, text)
         answer.close()  # the unread rest would be taken for the next answer
         return bytes(content[:limit])
 
@@ -291,7 +290,7 @@ class Repository:
     def _token(self, challenge: Mapping[str, str], login: Login | None, scope: str) -> str:
         realm = challenge.get("realm") or ""
         if not self._is_safe(realm):
-            raise self._broken(Reason.BAD_ANSWER, f"wants the login sent to {realm[:200]!r}, which is not TLS")
+            raise self._broken(Reason.BAD_ANSWER, f"wants the login sent to {_shown(realm)!r}, which is not TLS")
         wanted = challenge.get("scope") or f"repository:{self.reference.repository}:{scope}"
         query = {"service": challenge.get("service") or "", "scope": wanted}
         if login and login.identity_token:
@@ -305,7 +304,7 @@ class Repository:
         try:
             token: _Token = parsed(answer.content, _Token, "a token")
         except MalformedError as error:
-            raise RegistryFailedError(Reason.BAD_ANSWER, f"{realm} gave no token: {error.message}") from error
+            raise RegistryFailedError(Reason.BAD_ANSWER, f"{_shown(realm)} gave no token: {error.message}") from error
         return token.token or token.access_token
 
     def _is_safe(self, address: str) -> bool:
@@ -335,7 +334,8 @@ class Repository:
     def _refused(self, method: str, path: str, answer: Response) -> Exception:
         body, pause = answer.content[:300].decode("utf-8", "replace").strip(), _asked_pause(answer)
         host, step = self._at(answer.address)
-        text = f"{host if step else self.reference.name} answered {answer.status} to {method} {path}: {body}"
+        says = "" if step else f": {body}"  # a storage's answer may repeat the signature of its address
+        text = f"{host if step else self.reference.name} answered {answer.status} to {method} {_shown(path)}{says}"
         if answer.status >= _SERVER_ERROR or answer.status == _THROTTLED:
             is_limit = answer.status == _THROTTLED or pause not in _SHORT_PAUSES
             text += f" (Retry-After: {pause[:40]})" * bool(pause)
@@ -349,13 +349,15 @@ class Repository:
 
 def _check_authorities(bundle: Path) -> None:
     """Raise InfrastructureError for what is not a bundle, or a folder, of certificates; a pipe would be waited for."""
-    with suppress(OSError):
+    problem = "not a bundle of certificates"
+    try:
         if bundle.is_file():
             ssl.create_default_context(cafile=bundle)
+        if bundle.is_file() or any(bundle.glob("[0-9a-f]" * 8 + ".[0-9]")):  # named by `openssl rehash`
             return
-        if any(bundle.glob("[0-9a-f]" * 8 + ".[0-9]")):  # named by `openssl rehash`
-            return
-    raise InfrastructureError(f"{bundle}: not a bundle of certificates", hint="SSL_CERT_FILE=BUNDLE.pem")
+    except OSError as error:
+        problem = problem if isinstance(error, ssl.SSLError) else str(error)  # which may be about SSLKEYLOGFILE
+    raise InfrastructureError(f"{bundle}: {problem}", hint="SSL_CERT_FILE=BUNDLE.pem")
 
 
 def _asked_pause(answer: Response) -> str:
@@ -380,9 +382,8 @@ def _next_page(answer: Response) -> str:
             following.append("" if "anchor" in dict(parameters) else _resolved(answer.address, link[1]))
     usable = all(one != answer.address and _site(one) == _site(answer.address) for one in following)
     if not clear or len(following) > 1 or not usable:
-        raise RegistryRefusedError(
-            Reason.BAD_LINK, f"the next page is unclear, elsewhere or the same: {header[:200]!r}"
-        )
+        text = f"the next page is unclear, elsewhere or the same: {header[:200]!r}"
+        raise RegistryRefusedError(Reason.BAD_LINK, text)
     return "".join(following)
 
 
@@ -392,6 +393,11 @@ def _resolved(base: str, location: str) -> str:
         if is_address(address := urljoin(base, location)):
             return address
     return ""
+
+
+def _shown(address: str) -> str:
+    """Return an address for a message: its query may be a signature that lets everybody in."""
+    return re.split("[?#]", address, maxsplit=1)[0][:200]
 
 
 def _site(address: str) -> tuple[str, str]:

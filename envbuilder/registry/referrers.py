@@ -150,9 +150,8 @@ def document(repository: Repository, stored: str, kinds: tuple[str, ...]) -> tup
         raise RegistryRefusedError(Reason.NOT_THERE, f"{stored} is listed as attached but is not in the registry")
     layers = shape_of(manifest).layers or ()
     if len(layers) != 1 or not layers[0].media_type.startswith(kinds) or not DIGEST.match(layers[0].digest):
-        raise RegistryRefusedError(
-            Reason.UNREADABLE, f"{stored}: not one document of type {' or '.join(sorted(kinds))}"
-        )
+        text = f"{stored}: not one document of type {' or '.join(sorted(kinds))}"
+        raise RegistryRefusedError(Reason.UNREADABLE, text)
     return layers[0].media_type, repository.blob(layers[0].digest)
 
 

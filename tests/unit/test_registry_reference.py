@@ -263,12 +263,13 @@ def test_identity_token_does_not_follow_to_another_host(hosts: Hosts, tmp_path: 
 def test_only_the_registry_s_own_challenge_is_answered(hosts: Hosts, tmp_path: Path) -> None:
     """Where a redirect leads may ask for a login, and name a token service; it is told nothing."""
     realm = f'Bearer realm="http://{hosts.other}/service",service="x"'
-    hosts.other_rules.on("GET /blob", lambda front: front.say(401, WWW_Authenticate=realm))
+    hosts.other_rules.on("GET /blob", lambda front: front.say(401, b"sig=secret", WWW_Authenticate=realm))
     hosts.other_rules.on("GET /service", hosts.keeps)
-    hosts.rules.on("GET .*/manifests/", lambda front: front.say(307, Location=f"http://{hosts.other}/blob"))
+    hosts.rules.on("GET .*/manifests/", lambda front: front.say(307, Location=f"http://{hosts.other}/blob?sig=secret"))
     with pytest.raises(RegistryRefusedError) as caught:
         ask(hosts, tmp_path)
     assert caught.value.fault is Reason.ACCESS_DENIED
+    assert "secret" not in str(caught.value)
     assert caught.value.message.startswith(hosts.other)
     assert caught.value.hint.endswith(f"curl -I http://{hosts.other}")
     assert hosts.heard["other"] == []
