@@ -51,8 +51,7 @@ class Reference:
 
 def is_address(text: str) -> bool:
     """Return True for an address whose host every reader reads alike: without a login, a backslash or a blank."""
-    found = _ADDRESS.match(text)
-    return found is not None and 0 < int(found[1] or 1) <= _LAST_PORT
+    return (found := _ADDRESS.match(text)) is not None and 0 < int(found[1] or 1) <= _LAST_PORT
 
 
 def is_loopback(address: str) -> bool:

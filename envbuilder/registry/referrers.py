@@ -133,7 +133,7 @@ def listing(repository: Repository, digest: str) -> Listing:
             raise
         old = {}  # anybody can push this tag: next to the registry's own list it proves nothing
     if from_api is None:  # anybody can write the list: a document's manifest says its type
-        old |= {one.digest: shape_of(one).artifact_type for one in _from_own_tags(repository, digest)}
+        old |= {one.digest: shape_of(one).artifact_type.casefold() for one in _from_own_tags(repository, digest)}
     found = old | (from_api or {})  # the tag changes no type that the registry states
     _check_number(digest, found)
     return Listing(found, frozenset(found) - from_api.keys() if from_api is not None else frozenset())
@@ -149,10 +149,11 @@ def document(repository: Repository, stored: str, kinds: tuple[str, ...]) -> tup
     if manifest is None:
         raise RegistryRefusedError(Reason.NOT_THERE, f"{stored} is listed as attached but is not in the registry")
     layers = shape_of(manifest).layers or ()
-    if len(layers) != 1 or not layers[0].media_type.startswith(kinds) or not DIGEST.match(layers[0].digest):
+    kind = layers[0].media_type.casefold() if len(layers) == 1 else ""
+    if not kind.startswith(kinds) or not DIGEST.match(layers[0].digest):
         text = f"{stored}: not one document of type {' or '.join(sorted(kinds))}"
         raise RegistryRefusedError(Reason.UNREADABLE, text)
-    return layers[0].media_type, repository.blob(layers[0].digest)
+    return kind, repository.blob(layers[0].digest)
 
 
 def _from_api(repository: Repository, digest: str) -> dict[str, str] | None:
@@ -186,7 +187,7 @@ def _types(entries: Iterable[msgspec.Raw]) -> dict[str, str]:
     for entry in entries:
         with suppress(MalformedError):
             one: _Listed = parsed(entry, _Listed, "a descriptor")
-            found[one.digest] = one.artifact_type or ""
+            found[one.digest] = (one.artifact_type or "").casefold()  # media types have no case
     return {name: kind for name, kind in found.items() if DIGEST.match(name)}
 
 
