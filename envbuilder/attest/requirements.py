@@ -208,7 +208,7 @@ def comparisons(verdict: Verdict, wanted: Requirement, now: datetime) -> Iterato
         yield "age", Reason.EXPIRED, f"validated {duration(age, 1)} ago; {allowed}"
     if rank(verdict.level) < rank(wanted.level):
         yield "level", Reason.LEVEL_TOO_LOW, f"validated up to {verdict.level}; {wanted.level} is required"
-    if wanted.driver is not None and not is_prefix(wanted.driver, driver):
+    if wanted.driver is not None and not (DRIVER.fullmatch(driver) and is_prefix(wanted.driver, driver)):
         yield "driver", Reason.OTHER_DRIVER, f"validated on driver {driver}; {wanted.driver} is required"
     computed = any if verdict.level == "multi-gpu" else all  # at the gpu level one GPU computes, whichever it is
     if wanted.gpu is not None and not (host.gpus and computed(map(wanted.gpu.is_met_by, host.gpus))):
