@@ -3,8 +3,8 @@
 ``python fleet_worker.py WORLD …`` reads WORLD/host-<node>.json (what NVML would say), notes each run of the suite in
 WORLD/runs.log and answers with the verdict in WORLD/verdict-<environment>.json. While WORLD/hold-<node> exists it
 waits; with WORLD/kill-<node> it kills its worker; with WORLD/broken-<node> it has no engine; WORLD/clock-<node> has the
-seconds that its clock is ahead, WORLD/slow those that the suite takes. WORLD/ends.log has what the suite completed.
-Everything else is the real thing: command line, registry, signatures, journal.
+seconds that its clock is ahead, WORLD/slow those that the suite takes. Everything else is the real thing: command line,
+registry, signatures, journal.
 """
 
 import os
@@ -56,8 +56,6 @@ def judged(world: Path, target: str) -> Verdict:
     noted(world, reference.digest, f"hold-{node()}")
     if (slow := world / "slow").exists():
         time.sleep(float(slow.read_text()))
-    with (world / "ends.log").open("a") as log:
-        log.write(f"{reference.digest} {','.join(gpu.name for gpu in described(world).gpus)}\n")
     image = ImageRef(id=digest("image"), digest=reference.digest, reference=target)
     return msgspec.structs.replace(answer, host=described(world), suite=suite_plan.digest(), image=image)
 
