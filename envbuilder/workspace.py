@@ -154,7 +154,9 @@ class Workspace:
         return self.results(environment_id) / VERDICT
 
     def verdicts(self) -> tuple[Path, ...]:
-        return self._of_environments(VERDICT)
+        """Return the files of verdicts, also of a damaged one that was renamed and has no successor yet."""
+        aside = (path.with_name(VERDICT) for path in self._of_environments(f"{VERDICT}.damaged"))
+        return tuple(sorted({*self._of_environments(VERDICT), *aside}))
 
     def publication(self, environment_id: str) -> Path:
         return self.results(environment_id) / "publish"

@@ -369,6 +369,9 @@ def test_collecting_keeps_what_is_overwritten(tmp_path) -> None:
     second = collect(workspace, (), None, None, load(), [verdict(finished="never")])
     assert [where.rpartition("/")[2] for where, _ in second.unreadable] == ["verdict.json", environment().id]
     assert [one.verdict for one in second.verdicts[environment().id]] == ["PASSED", "FAILED"]
+    (workspace.results("other") / "verdict.json").write_text("{")
+    for _ in range(2):  # the first reader renames it
+        assert "other/verdict.json" in str(collect(workspace, (), None, None, load()).unreadable)
     since = collect(workspace, (), None, datetime(2026, 11, 20, 11, tzinfo=UTC), load())
     assert [one.verdict for one in since.verdicts[environment().id]] == ["FAILED"]
     again = collect(workspace, (), None, None, load(), [verdict(engine=EngineRef(name="docker", version="later"))])
