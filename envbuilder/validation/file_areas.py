@@ -382,9 +382,9 @@ class _Entries:
 
     def _is_other_interpreter(self, path: str) -> bool:
         """Return True if it changed, or if an environment's is neither a link to a known Python nor a copy of one."""
-        real, is_changed = self._files.file(path), self._files.is_changed(path)
-        if real is None or is_changed:
-            return is_changed
+        real = self._files.file(path)
+        if real is None or self._files.is_changed(path):
+            return real is not None
         is_known = self.is_owned(real.row.path) or real.row.digest in self._interpreters
         is_python = is_known and PATHS["interpreter"].search(real.row.path) is not None
         return posixpath.normpath(f"{path}/../../pyvenv.cfg") in self._files.paths and not is_python

@@ -113,6 +113,7 @@ def test_file_that_nothing_accounts_for_is_reported(path: str, context: dict[str
         ({"usr/lib/x86_64-linux-gnu/libz.so.1": "gconv/GBK.so"}, "files", Code.FILES_DIFFER, "libz.so.1"),
         ({"usr/bin/dirname": "/srv/dirname", "srv/dirname": b"d"}, "files", Code.FILES_DIFFER, "/usr/bin/dirname"),
         ({"etc/ssl/certs/ca-certificates.crt": None}, "files", Code.FILES_DIFFER, "ca-certificates.crt"),
+        ({"opt/venv/bin/python3": "/opt/p"}, "files", Code.FILES_DIFFER, "python3 leads to /opt/p, which is not"),
         (file(f"{SITE}/numpy/data.bin", 0o600), "configuration", Code.USER_START, "data.bin"),
         (file("usr/lib/x86_64-linux-gnu/libssl.so.3", 0o640 - 0o040), "configuration", Code.USER_START, "libssl.so.3"),
         (folder("usr/lib", 0o700), "configuration", Code.USER_START, "/usr/lib"),

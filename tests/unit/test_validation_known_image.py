@@ -219,16 +219,12 @@ def test_layer_on_a_known_image_is_an_addition_on_another_host(tmp_path: Any, mo
         assert [(one.kind, one.name) for one in found.additions] == [("files", "/srv")]
 
 
-def test_flattened_image_without_labels_is_of_its_document(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    text = msgspec.json.encode(environment())
-    monkeypatch.setattr(
-        validate_module, "read_image", lambda *_: read(*FILES, {"opt/envbuilder/environment.json": text})
-    )
-    for labels, expected in (({}, environment().id), ({ENVIRONMENT_LABEL: "other"}, None)):
-        image = replace(OURS, labels=labels)
-        target = validate_module._Target(FakeEngine(), image, ValidationRequest("x", catalog=load()), has_gpus=False)
-        assert (target.environment and target.environment.id) == expected
+def test_flattened_image_without_labels_is_of_its_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = read(*FILES, {"opt/envbuilder/environment.json": msgspec.json.encode(environment())})
+    monkeypatch.setattr(validate_module, "read_image", lambda *_: files)
+    for labels, expected in (({}, environment()), ({ENVIRONMENT_LABEL: "other"}, None)):
+        request, image = ValidationRequest("x", catalog=load()), replace(OURS, labels=labels)
+        assert validate_module._Target(FakeEngine(), image, request, has_gpus=False).environment == expected
 
 
 def test_image_on_recorded_layers_is_of_its_environment_without_a_build_on_this_host(tmp_path: Any) -> None:

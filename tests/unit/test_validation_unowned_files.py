@@ -19,10 +19,6 @@ ARCH = "usr/lib/x86_64-linux-gnu"
 PYC = b"byte code"
 
 
-def test_unmodified_system_has_no_finding() -> None:
-    assert errors(GOOD) == []
-
-
 @pytest.mark.parametrize(
     ("layer", "named"),
     [
@@ -269,8 +265,8 @@ def test_package_that_is_deleted_with_its_byte_code_is_reported() -> None:
     assert f"1 files of six 1.17.0 are missing: /{SITE}/six.py" in one.message
 
 
-def test_original_python_has_no_finding() -> None:
-    assert found() == []
+def test_unmodified_system_and_python_have_no_finding() -> None:
+    assert errors(GOOD) == []
     assert found(TOUCHED, {"opt/venv/bin/python3": SYSTEM["opt/venv/bin/python3"]}) == []
 
 
@@ -290,11 +286,6 @@ PYTHON_3 = "opt/venv/bin/python3"
 def test_other_interpreter_is_reported_even_if_pyvenv_cfg_is_rewritten(layer: Layer) -> None:
     for layers in ((layer,), ({**layer, **TOUCHED},), (layer, TOUCHED), (layer, layer)):
         assert any("is not the Python that" in message for message in found(*layers)), layers
-
-
-def test_link_of_the_interpreter_that_leads_nowhere_is_named_with_its_target() -> None:
-    messages = found({PYTHON_3: "/usr/local/bin/python3.11"})
-    assert any(f"/{PYTHON_3} leads to /usr/local/bin/python3.11, which" in message for message in messages)
 
 
 def test_interpreter_deleted_in_between_is_still_compared() -> None:
