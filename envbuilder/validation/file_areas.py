@@ -26,21 +26,9 @@ Event = Literal[
     "stranded", "misled", "capable", "relinked",
 ]  # fmt: skip
 Within = Literal[
-    "",
-    "python",
-    "interpreter",
-    "nowhere",
-    "loader",
-    "path",
-    "system",
-    "packages",
-    "sites",
-    "driver",
-    "authorities",
-    "started",
-    "commands",
-    "environment",
-]
+    "", "python", "interpreter", "nowhere", "loader", "path", "system", "packages", "sites", "driver", "authorities",
+    "started", "commands", "environment",
+]  # fmt: skip
 Reporter = Literal["files", "configuration", "secrets", "binaries", "no-stub"]
 
 

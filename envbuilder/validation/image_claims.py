@@ -97,12 +97,8 @@ def claims(subject: ImageContext) -> CheckOutput:
 
 
 def _claim(name: str, claimed: object, actual: object) -> Finding:
-    told, right = escaped(str(claimed or "")), escaped(str(actual or ""))
-    if not actual:
-        return found("claim_of_nothing", name=name, claimed=told)
-    if not claimed:
-        return found("claim_missing", name=name, actual=right)
-    return found("claim", name=name, claimed=told, actual=right)
+    row = "claim_of_nothing" if not actual else "claim" if claimed else "claim_missing"
+    return found(row, name=name, claimed=escaped(str(claimed or "")), actual=escaped(str(actual or "")))
 
 
 def _rows(subject: ImageContext, declared: Environment | None) -> Iterator[tuple[str, object, object]]:

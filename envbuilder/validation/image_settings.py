@@ -56,7 +56,8 @@ class _Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return False
         if value.lower() in self.allowed or not re.search(self.pattern, value):
             return False
-        if self.numbers is not None and all(_is_number(one, *self.numbers) for one in value.split(",")):
+        numbers = [int(one) if re.fullmatch("[0-9]{1,12}", one) else -1 for one in value.split(",")]
+        if self.numbers is not None and self.numbers[0] <= min(numbers) and max(numbers) <= self.numbers[1]:
             return False
         files, places = subject.files, [one for one in re.split(r"[:\s]+", value) if "/" in one]
         if self.absent:
@@ -83,10 +84,6 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 _TABLE = packaged_yaml("validation/image_settings.yaml", _Table)
 _RULES = tuple((re.compile("|".join(map(fnmatch.translate, rule.names))), rule) for rule in _TABLE.variables)
-
-
-def _is_number(text: str, least: int, most: int) -> bool:
-    return re.fullmatch("[0-9]{1,12}", text) is not None and least <= int(text) <= most
 
 
 _Setting = tuple[Finding, _Effect]
@@ -219,7 +216,9 @@ def _python(subject: ImageContext) -> Iterator[Finding]:
     paths, minor = subject.files.paths, subject.facts.python
     if not (subject.is_managed and minor and any("-packages/tensorflow/" in f"{path}/" for path in paths)):
         return
-    programs = {name: _program(subject, name) for name in ("python", "python3", f"python{minor}")}
+    user, names = subject.user, ("python", "python3", f"python{minor}")
+    rows = {name: subject.programs(name).items() for name in names}
+    programs = {name: next((path for path, row in rows[name] if may(row, user, "x")), None) for name in names}
     nowhere = next(filter(None, (_nowhere(subject, name) for name in programs)), "")
     if nowhere or not any(programs.values()):
         yield found("no_python_in_path", why=nowhere or "is not in the image")
@@ -230,10 +229,6 @@ def _python(subject: ImageContext) -> Iterator[Finding]:
         if path is not None and f"{site}/tensorflow" not in paths:
             yield found("other_python_in_path", name=name, found_at=f"/{path}")
             return
-
-
-def _program(subject: ImageContext, word: str) -> str | None:
-    return next((path for path, row in subject.programs(word).items() if may(row, subject.user, "x")), None)
 
 
 def _no_program(subject: ImageContext, word: str) -> str:

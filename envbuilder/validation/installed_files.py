@@ -93,7 +93,9 @@ class _Total:
         elif why and package is not None and versions.same(package.version, one.version):
             self.unknown.setdefault(why, []).append(one.name)
         is_own = subject.is_managed and not is_added
-        self.findings += _findings(one, Severity.ERROR if is_own else Severity.WARNING)
+        weight, place = Severity.ERROR if is_own else Severity.WARNING, f"/{one.site}/{one.folder}"
+        rows = (("no_record", one.rows is None), ("editable", one.editable))
+        self.findings += (found(row, weight, one=one, place=place) for row, holds in rows if holds)
         self.differences += (Difference(event, path, one, is_own) for event, path in events)
 
     def _compared(
@@ -122,7 +124,9 @@ def files(subject: ImageContext) -> CheckOutput:
     counts, unknown = total.counts, sum(map(len, total.unknown.values()))
     result = area_output(subject, "files", total.findings, "", **counts)
     findings = [*result.findings, *hiding_modules(subject, sites), *environments(subject, sites)]
-    findings += [_unknown(why, names) for why, names in sorted(total.unknown.items())]
+    for why, names in sorted(total.unknown.items()):
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        findings.append(found("wheels_unknown", names=", ".join(names[:SHOWN]) + more, why=why))
     undecided = _undecided(total.alone) or result.undecided
     if carried:
         rows = removed_files.sums(removed_files.parse(carried).values())
@@ -262,14 +266,6 @@ def _wheel(subject: ImageContext, one: InstalledPackage, package: Locked | None,
     return subject.wheels.as_pinned(package, one.tags, record) or wheel
 
 
-def _findings(one: InstalledPackage, weight: Severity) -> Iterator[Finding]:
-    place = f"/{one.site}/{one.folder}"
-    if one.rows is None:
-        yield found("no_record", weight, one=one, place=place)
-    if one.editable:
-        yield found("editable", weight, one=one, place=place)
-
-
 def _unvouched(subject: ImageContext, one: InstalledPackage, wheel: WheelRecord, package: Locked) -> Finding | None:
     """Report that only the image's own RECORD or lock describes the files; this host's own lock alone is trusted."""
     is_of_lock = subject.lock_is_carried and (wheel.refuted == "lock" or not package.hashes)
@@ -278,11 +274,6 @@ def _unvouched(subject: ImageContext, one: InstalledPackage, wheel: WheelRecord,
     how = wheel.why if package.hashes else "it has no hash, and every lock of envbuilder has one"
     what = "RECORD" if wheel.refuted == "image" else "lock"
     return found("unvouched", one=one, what=what, how=how, hashes=", ".join(package.hashes[:2]))
-
-
-def _unknown(why: str, names: list[str]) -> Finding:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return found("wheels_unknown", names=", ".join(names[:SHOWN]) + more, why=why)
 
 
 def remaining_of(brought: Mapping[str, str], omitted: Sequence[Removed], site: str) -> tuple[dict[str, str], list[str]]:

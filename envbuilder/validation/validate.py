@@ -409,7 +409,6 @@ def output_of(check: Check, subject: ImageContext) -> CheckOutput:
 
 _Kind = Literal["package", "system package", "files"]
 _Owner = tuple[_Kind, str, str]
-_ORDER: tuple[_Kind, ...] = ("package", "system package", "files")
 _DEEP = 2
 """Number of folders in the name of an area, as in ``/usr/local``."""
 
@@ -427,7 +426,7 @@ def additions(subject: ImageContext) -> tuple[Addition, ...]:
             sizes.append(entry.row.size)
     return tuple(
         Addition(kind=kind, name=name, version=version, files=len(sizes), size=sum(sizes))
-        for (kind, name, version), sizes in sorted(found.items(), key=lambda one: (_ORDER.index(one[0][0]), one[0]))
+        for (kind, name, version), sizes in sorted(found.items(), key=lambda one: (one[0][0] == "files", one[0]))
     )
 
 
