@@ -80,8 +80,8 @@ def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: thread
     wrong = terminal_text.line(text.format(result=own.result, **about))
     whose = f"user {user or image.user or 'root'}"
     fixes = [_TEXTS.ends[name]["fix"] for name in names if name and "fix" in _TEXTS.ends[name]]
-    about = {"user": whose, "wrong": wrong, "errors": own.printed[-1000:], "fix": fixes[-1] if fixes else _TEXTS.fix}
-    finding = found("user_start", severity, **about)
+    fix = fixes[-1] if fixes else _TEXTS.fix
+    finding = found("user_start", severity, user=whose, wrong=wrong, errors=own.printed[-1000:], fix=fix)
     return check.result(
         "failed" if wrong and severity is Severity.ERROR else "passed",
         wrong or f"it does, as {whose}",
