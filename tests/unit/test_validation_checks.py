@@ -191,9 +191,9 @@ def test_check_without_an_answer_is_an_error() -> None:
     assert "memory" in results[1].observed
     assert [one.kind for one in heard] == ["began", "ended"]
     assert not [text for text in made.violations() if "noise" in text]
-    first, second = session()[0].results(Unfinished("not run: a long traceback"))
-    assert first.observed == "not run: a long traceback"
-    assert (second.observed, second.findings) == (f"not run, for the reason of {first.name}", ())
+    cut, after = session()[0].results(Unfinished("not run: a long traceback"))
+    assert cut.observed == "not run: a long traceback"
+    assert (after.observed, after.findings) == (f"not run, for the reason of {cut.name}", ())
 
 
 HOSTILE = {
