@@ -23,7 +23,7 @@ from envbuilder.errors import UsageError
 from envbuilder.finding import Code, Severity
 from envbuilder.image.bases import ensure_base
 from envbuilder.upgrade import observe
-from envbuilder.validation import suite_plan
+from envbuilder.validation import known_image, suite_plan
 from envbuilder.validation.known_image import KnownImage
 from envbuilder.validation.suite_plan import Facts
 from envbuilder.validation.suite_session import START, SUITE_S, Progress, Session, in_container
@@ -101,9 +101,20 @@ def test_probes_run_on_every_python(engine: DockerEngine, name: str, version: st
     assert outcomes == {one["name"]: wrong.get(one["name"], "passed") for one in checks}, results
 
 
-def test_our_image_passes(engine: DockerEngine, workspace: Workspace, request_for_cpu: ValidationRequest) -> None:
+@pytest.fixture(scope="module")
+def ours(
+    engine: DockerEngine, workspace: Workspace, request_for_cpu: ValidationRequest
+) -> tuple[Verdict, bool, list[Progress]]:
+    """Validate the good CPU image without its record, and record it."""
     said: list[Progress] = []
-    verdict, fresh = validate_and_record(request_for_cpu, engine, workspace, on_progress=said.append)
+    request = replace(request_for_cpu, known=None)
+    return *validate_and_record(request, engine, workspace, on_progress=said.append), said
+
+
+def test_our_image_passes(
+    engine: DockerEngine, workspace: Workspace, request_for_cpu: ValidationRequest, ours: tuple[Any, ...]
+) -> None:
+    verdict, fresh, said = ours
     assert (verdict.verdict, verdict.level, fresh) == ("PASSED", "cpu", True), verdict.reasons
     assert {one.outcome for one in verdict.checks} == {"passed"}
     assert {"import", "first op", "first matmul"} <= {phase.phase for phase in verdict.timeline}
@@ -115,10 +126,11 @@ def test_our_image_passes(engine: DockerEngine, workspace: Workspace, request_fo
 
 
 @pytest.fixture(scope="module")
-def known(engine: DockerEngine, request_for_cpu: ValidationRequest) -> KnownImage:
-    looked: list[KnownImage] = []
-    validate(engine, replace(request_for_cpu, fresh=True), on_look=looked.append)
-    return looked[0]
+def known(workspace: Workspace, request_for_cpu: ValidationRequest, ours: tuple[Any, ...]) -> KnownImage:
+    path = workspace.known_image(request_for_cpu.environment.id)
+    found = known_image.parse(path.read_bytes(), request_for_cpu.context)
+    assert found is not None
+    return found
 
 
 @pytest.fixture

@@ -151,7 +151,7 @@ def controls(facts: Facts) -> Answer:
         lines.append(f"{loop.__name__}: {names}")
         if names != [cause]:
             wrong.append(f"{loop.__name__} must be {cause} and is {names or 'nothing'}")
-    for index in range(20):
+    for index in range(6):
         found = stall_rules.causes(*recorded(tf, dataset(tf)))
         if found:
             wrong.append(f"healthy run {index}: {found[0].name}: {found[0].evidence}")
