@@ -87,7 +87,7 @@ class Repository:
         except (ValueError, HTTPError) as error:
             text = "the proxy of the environment (HTTPS_PROXY, ALL_PROXY) cannot be used"
             raise InfrastructureError(text, hint="HTTPS_PROXY=http://HOST:PORT, or NO_PROXY=HOST") from error
-        self._authorization: dict[str, str] = {}
+        self._authorization, self._secrets = dict[str, str](), {""}  # headers by scope; their values, passwords
         self._base = self._excuse = ""
 
     def manifest(self, target: str, *, limit: int = MAX_DOCUMENT) -> Manifest | None:
@@ -187,6 +187,7 @@ class Repository:
             if header in ("", known):
                 break
             self._authorization[scope] = header
+            self._secrets.add(header.partition(" ")[2])
         if answer.status not in expect:
             raise self._refused(method, path, answer)
         return answer
@@ -273,8 +274,7 @@ class Repository:
                 return bytes(content)
             content += piece
         if answer.status_code < _FIRST_ERROR:
-            text = f"sends more than {limit} bytes where no more were expected"
-            raise problem or self._broken(Reason.TOO_LARGE, text)
+            raise problem or self._broken(Reason.TOO_LARGE, f"sends more than {limit} bytes; no more were expected")
         answer.close()  # the unread rest would be taken for the next answer
         return bytes(content[:limit])
 
@@ -283,6 +283,7 @@ class Repository:
         login, kind = find_login(self.reference.host, self._environment), challenge.partition(" ")[0].lower()
         if login and login.excuse:  # the image may be public: the helper's failure matters only after a refusal
             self._excuse, login = login.excuse, None
+        self._secrets |= {login.basic.partition(" ")[2], login.password, login.identity_token} if login else set()
         if kind == "bearer":
             return f"Bearer {self._token(parse_dict_header(challenge[7:]), login, scope)}"  # type: ignore[no-untyped-call]
         return login.basic if kind == "basic" and login and login.user else ""
@@ -332,9 +333,10 @@ class Repository:
         return RegistryFailedError(fault, f"{host} gave no complete answer: {last}", hint=step)
 
     def _refused(self, method: str, path: str, answer: Response) -> Exception:
-        body, pause = answer.content[:300].decode("utf-8", "replace").strip(), _asked_pause(answer)
+        body, pause = answer.content.decode("utf-8", "replace"), _asked_pause(answer)
         host, step = self._at(answer.address)
-        says = "" if step else f": {body}"  # a storage's answer may repeat the signature of its address
+        # An answer may repeat the login, and that of a storage the signature of its address.
+        says = "" if step or any(one in body for one in self._secrets - {""}) else f": {body[:300].strip()}"
         text = f"{host if step else self.reference.name} answered {answer.status} to {method} {_shown(path)}{says}"
         if answer.status >= _SERVER_ERROR or answer.status == _THROTTLED:
             is_limit = answer.status == _THROTTLED or pause not in _SHORT_PAUSES
@@ -366,8 +368,7 @@ def _asked_pause(answer: Response) -> str:
 
 def _agree(computed: str, stated: str | None, what: str) -> None:
     if stated is not None and stated != computed:
-        text = f"{what}: the registry says {stated}, the bytes have {computed}"
-        raise RegistryRefusedError(Reason.ALTERED, text)
+        raise RegistryRefusedError(Reason.ALTERED, f"{what}: the registry says {stated}, the bytes have {computed}")
 
 
 def _next_page(answer: Response) -> str:
@@ -382,16 +383,14 @@ def _next_page(answer: Response) -> str:
             following.append("" if "anchor" in dict(parameters) else _resolved(answer.address, link[1]))
     usable = all(one != answer.address and _site(one) == _site(answer.address) for one in following)
     if not clear or len(following) > 1 or not usable:
-        text = f"the next page is unclear, elsewhere or the same: {header[:200]!r}"
-        raise RegistryRefusedError(Reason.BAD_LINK, text)
+        raise RegistryRefusedError(Reason.BAD_LINK, f"next page unclear, elsewhere or the same: {header[:200]!r}")
     return "".join(following)
 
 
 def _resolved(base: str, location: str) -> str:
     """Resolve an address that a registry names; '' if it is not one of a host."""
     with suppress(ValueError):
-        if is_address(address := urljoin(base, location)):
-            return address
+        return address if is_address(address := urljoin(base, location)) else ""
     return ""
 
 

@@ -243,6 +243,17 @@ def test_token_stays_with_its_registry(hosts: Hosts, tmp_path: Path) -> None:
     assert hosts.heard == {"registry": ["", "Bearer t"], "other": [""]}
 
 
+@pytest.mark.parametrize("says", [f"Basic {LOGIN}", "ann:secret", "of the service"])
+def test_answer_that_repeats_a_login_or_token_is_not_shown(says: str, hosts: Hosts, tmp_path: Path) -> None:
+    realm = f'Bearer realm="http://{hosts.registry}/service",service="x"'
+    token = (200, b'{"token":"of the service"}') if says == "of the service" else (401, says.encode())
+    hosts.rules.on("GET /service", lambda front: front.say(*token))
+    hosts.rules.on("GET .*/manifests/", lambda front: front.say(401, says.encode(), WWW_Authenticate=realm))
+    with pytest.raises(RegistryRefusedError, match="answered 401") as caught:
+        ask(hosts, tmp_path)
+    assert says not in str(caught.value)
+
+
 def test_identity_token_does_not_follow_to_another_host(hosts: Hosts, tmp_path: Path) -> None:
     bodies: list[bytes] = []
 
