@@ -75,16 +75,17 @@ def read_suite(folder: Path, test_limit: int = TEST_LIMIT_S, limit: int = SUITE_
     programs = {name for name, data in files.items() if name.endswith(".py") and _MAIN.search(data)}
     scripts = tuple(name for name in files if name not in tests and (name.endswith(".sh") or name in programs))
     if not tests and not scripts:
-        hint = "name pytest files test_*.py; give scripts a __main__ block or end in .sh"
-        raise UsageError(f"{folder}: holds no tests", hint=hint)
+        raise UsageError(f"{folder}: holds no tests", hint="pytest files are test_*.py, scripts *.sh or with __main__")
     return UserSuite(files, tests, scripts, test_limit, limit)
 
 
 def read_files(folder: Path) -> dict[str, bytes]:
-    """Read a folder of input files for containers. Raises UsageError if it is not a folder, or too large."""
+    """Read a folder of input files for containers. Raises UsageError if it is none, too large, or leads elsewhere."""
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder", hint="--suite takes a folder of pytest files or scripts")
     files = {name: data for name, data in folder_contents(folder).items() if _UNWANTED.isdisjoint(name.split("/"))}
+    if outside := [name for name in files if folder.resolve() not in (folder / name).resolve().parents]:
+        raise UsageError(f"{folder / outside[0]} leads out of the folder", hint="copy the file: a test may print it")
     if sum(map(len, files.values())) > MAX_BYTES:
         raise UsageError(f"{folder}: more than {MAX_BYTES >> 20} MiB", hint="move data sets out of the folder")
     return files
@@ -93,8 +94,7 @@ def read_files(folder: Path) -> dict[str, bytes]:
 def pytest_files(python: str) -> dict[str, bytes]:
     """Return pytest for a Python as files, from the cache or from the index that uv is configured for.
 
-    pytest and its dependencies are pure Python, so one folder serves every image with that Python. Raises
-    InfrastructureError if the index does not answer.
+    One folder serves every image with that Python. Raises InfrastructureError if the index does not answer.
     """
     folder = cache_dir() / f"pytest-py{python}"
     if not (folder / "pytest" / "__init__.py").is_file():
@@ -103,9 +103,8 @@ def pytest_files(python: str) -> dict[str, bytes]:
             done = subprocesses.run([*words, "--python-version", python, "pytest"], within=300)
             if done.code:
                 last = "\n".join(done.error_text.strip().splitlines()[-3:])
-                hint = "check the index that uv is configured for, or try again; tests can be scripts, too"
                 text = f"cannot fetch pytest for Python {python}: exit code {done.code}: {last}"
-                raise InfrastructureError(text, hint=hint)
+                raise InfrastructureError(text, hint="check uv's index, or try again; tests can be scripts, too")
             with writing(folder):
                 shutil.rmtree(folder, ignore_errors=True)  # a part of it, by an installation that was killed
                 (made / "pytest").replace(folder)

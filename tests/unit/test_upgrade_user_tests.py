@@ -111,6 +111,19 @@ def test_suite_folder_without_tests_is_a_usage_error(name: str, tmp_path: Path) 
         read_suite(tmp_path)
 
 
+def test_link_out_of_the_suite_is_a_usage_error(tmp_path: Path) -> None:
+    """A test of somebody else's could print that file; the environment's own links are not of the suite."""
+    suite, inside = tmp_path / "suite", tmp_path / "suite" / ".venv" / "python"
+    inside.parent.mkdir(parents=True)
+    inside.symlink_to("/bin/sh")
+    (suite / "test_a.py").write_text("")
+    (suite / "test_b.py").symlink_to("test_a.py")
+    assert read_suite(suite).tests == ("test_a.py", "test_b.py")
+    (suite / "data").symlink_to("/etc/passwd")
+    with pytest.raises(UsageError, match="data leads out of the folder"):
+        read_suite(suite)
+
+
 PASSED = b'{"name": "t", "outcome": "passed"}\n'
 
 
