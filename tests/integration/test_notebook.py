@@ -134,11 +134,14 @@ def test_user_adds_replaces_and_removes_packages(devel: Built, host: Path, user:
 @pytest.fixture
 def extended(devel: Built) -> Iterator[str]:
     """Build the example of the documentation; only this host's authorities are added to its step."""
-    repository = devel.record.reference.rpartition(":")[0]
-    assert built("quickstart", "flavor=cpu").record.reference.startswith(f"{repository}:")
+    repository, engine = "envbuilder-test/example", connect()  # other tests build images of these names meanwhile
+    bases = [one.record for one in (devel, built("quickstart", "flavor=cpu"))]
+    tags = [f"{repository}:{one.reference.rpartition(':')[2]}" for one in bases]
+    for one, tag in zip(bases, tags, strict=True):
+        engine.tag(one.image, tag)
     text = (EXAMPLE / "Dockerfile").read_text()
     step = text.replace("RUN ", "RUN --mount=source=host,target=/run/host ").replace("    /run", f"    {HOST} /run")
-    name, engine = "envbuilder-test/extended", connect()
+    name = "envbuilder-test/extended"
     request = BuildRequest(
         context={"Dockerfile": step.encode(), "host/README": b""},
         dockerfile="Dockerfile",
@@ -150,7 +153,8 @@ def extended(devel: Built) -> Iterator[str]:
     try:
         yield name
     finally:
-        engine.remove(name)
+        for tag in (name, *tags):
+            engine.remove(tag)
 
 
 def test_dockerfile_of_the_documentation_adds_a_package_and_leaves_no_installer(extended: str) -> None:
