@@ -87,7 +87,7 @@ class Repository:
         except (ValueError, HTTPError) as error:
             text = "the proxy of the environment (HTTPS_PROXY, ALL_PROXY) cannot be used"
             raise InfrastructureError(text, hint="HTTPS_PROXY=http://HOST:PORT, or NO_PROXY=HOST") from error
-        self._authorization, self._secrets = dict[str, str](), {""}  # headers by scope; their values, passwords
+        self._authorization, self._secrets = dict[str, str](), set[str]()  # headers by scope; what logins were made of
         self._base = self._excuse = ""
 
     def manifest(self, target: str, *, limit: int = MAX_DOCUMENT) -> Manifest | None:
@@ -336,7 +336,7 @@ class Repository:
         body, pause = answer.content.decode("utf-8", "replace"), _asked_pause(answer)
         host, step = self._at(answer.address)
         # An answer may repeat the login, and that of a storage the signature of its address.
-        says = "" if step or any(one in body for one in self._secrets - {""}) else f": {body[:300].strip()}"
+        says = "" if step or any(one and one in body for one in self._secrets) else f": {body[:300].strip()}"
         text = f"{host if step else self.reference.name} answered {answer.status} to {method} {_shown(path)}{says}"
         if answer.status >= _SERVER_ERROR or answer.status == _THROTTLED:
             is_limit = answer.status == _THROTTLED or pause not in _SHORT_PAUSES

@@ -84,7 +84,8 @@ def read_files(folder: Path) -> dict[str, bytes]:
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder", hint="--suite takes a folder of pytest files or scripts")
     files = {name: data for name, data in folder_contents(folder).items() if _UNWANTED.isdisjoint(name.split("/"))}
-    if outside := [name for name in files if folder.resolve() not in (folder / name).resolve().parents]:
+    root = folder.resolve()
+    if outside := [name for name in files if root not in (folder / name).resolve().parents]:
         raise UsageError(f"{folder / outside[0]} leads out of the folder", hint="copy the file: a test may print it")
     if sum(map(len, files.values())) > MAX_BYTES:
         raise UsageError(f"{folder}: more than {MAX_BYTES >> 20} MiB", hint="move data sets out of the folder")
