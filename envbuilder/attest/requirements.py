@@ -13,7 +13,7 @@ import msgspec
 from envbuilder.errors import Reason, UsageError
 from envbuilder.registry.reference import DIGEST
 from envbuilder.support import decoding
-from envbuilder.support.terminal_text import duration
+from envbuilder.support.terminal_text import in_words
 from envbuilder.verdict import LEVELS, GpuSeen, Level, Verdict, contradiction
 from envbuilder.versions import DOTTED, is_prefix
 
@@ -202,10 +202,10 @@ def comparisons(verdict: Verdict, wanted: Requirement, now: datetime) -> Iterato
         yield "inconsistent", Reason.INCONSISTENT, f"the verdict contradicts itself: {why}"
     age = (now - moment(verdict.finished)).total_seconds()
     if age < -CLOCK_SKEW.total_seconds():
-        yield "age", Reason.EXPIRED, f"validated {duration(-age, 1)} in the future: a clock is wrong"
+        yield "age", Reason.EXPIRED, f"validated {in_words(-age, 1)} in the future: a clock is wrong"
     if age > wanted.max_age_s:
-        allowed = f"at most {duration(wanted.max_age_s, 1)} is accepted"
-        yield "age", Reason.EXPIRED, f"validated {duration(age, 1)} ago; {allowed}"
+        allowed = f"at most {in_words(wanted.max_age_s, 1)} is accepted"
+        yield "age", Reason.EXPIRED, f"validated {in_words(age, 1)} ago; {allowed}"
     if rank(verdict.level) < rank(wanted.level):
         yield "level", Reason.LEVEL_TOO_LOW, f"validated up to {verdict.level}; {wanted.level} is required"
     if wanted.driver is not None and not (DRIVER.fullmatch(driver) and is_prefix(wanted.driver, driver)):

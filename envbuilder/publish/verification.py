@@ -93,14 +93,14 @@ def as_text(found: Verification) -> str:
 def _host(found: Verification) -> tuple[str, str]:
     kernel = f"Linux {found.kernel}" if found.kernel else ""
     host = ", ".join(filter(None, (f"driver {found.driver or 'none'}", *found.gpus, found.cpu, kernel)))
-    when, signers = terminal_text.duration(found.age_s or 0.0), ", ".join(found.signers or (found.signed_by,))
+    when, signers = terminal_text.in_words(found.age_s or 0.0), ", ".join(found.signers or (found.signed_by,))
     return f"on {found.finished} ({when} ago) on a host with {host}", f"signed by {signers}"
 
 
 def _standing(kind: HostClassState) -> str:
     if kind.state != "passed":
         return kind.state
-    age, signers = terminal_text.duration(kind.age_s or 0.0), ", ".join(kind.signers)
+    age, signers = terminal_text.in_words(kind.age_s or 0.0), ", ".join(kind.signers)
     return f"passed at level {kind.level} {age} ago on driver {kind.ran_on}, signed by {signers}"
 
 

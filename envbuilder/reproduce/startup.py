@@ -21,7 +21,7 @@ def timed(python: str) -> tuple[tuple[Phase, ...], tuple[Finding, ...]]:
     session = suite_session.Session(checks, lambda _: None)
     why = suite_session.here(python, suite_plan.plan(checks, facts), session)
     found = (row for result in session.results(why) for row in result.findings)
-    slow = (row for row in found if row.severity is Severity.WARNING)  # an error is no slow phase
+    slow = (row for row in found if row.severity is Severity.WARNING)  # an error is not a slow phase
     return session.timeline(), tuple(msgspec.structs.replace(row, fix=_fix(row)) for row in slow)
 
 

@@ -76,7 +76,7 @@ def _spaced(found: re.Match[str]) -> str:
     return f"{found['lead'] or ''}{word[0]} {word[1:]}"
 
 
-def duration(seconds: float, digits: int = 0) -> str:
+def in_words(seconds: float, digits: int = 0) -> str:
     """Write a duration in the largest unit of which there are two."""
     for size, unit in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
         if seconds >= 2 * size:
