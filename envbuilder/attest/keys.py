@@ -69,7 +69,7 @@ def create(folder: Path, *, password: str | None = None, expires: datetime | Non
     secret, public = folder / PRIVATE, folder / PUBLIC
     taken = next((path for path in (secret, public) if path.exists()), None)
     if taken is not None:
-        raise UsageError(f"{taken} exists and is never overwritten", hint="choose another folder, or move it away")
+        raise _taken(taken)
     key = ed25519.Ed25519PrivateKey.generate()
     lock = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, lock)
@@ -156,7 +156,7 @@ def _public(key: Any) -> PublicKey:  # noqa: ANN401 - an optional package's key
 
 
 def _write_new(path: Path, data: bytes, mode: int) -> None:
-    """Create a complete file and replace none. Raises InfrastructureError if it cannot be written."""
+    """Create a complete file. Raises UsageError if another has its name, InfrastructureError if it cannot be written."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -166,8 +166,14 @@ def _write_new(path: Path, data: bytes, mode: int) -> None:
             os.link(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
+    except FileExistsError as error:  # another command was quicker
+        raise _taken(path) from error
     except OSError as error:
         raise of_system(error, f"write {path}") from error
+
+
+def _taken(path: Path) -> UsageError:
+    return UsageError(f"{path} exists and is never overwritten", hint="choose another folder, or move it away")
 
 
 def _read(path: Path) -> bytes:
