@@ -13,10 +13,9 @@ import msgspec
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.support import pem
 from envbuilder.support.architectures import ARCHS
-from envbuilder.validation.file_records import InstalledPackage, distributions, prefix_of, site_of
 from envbuilder.validation.image_context import OF_CUDA, OF_TENSORFLOW, SUITE_USER, ImageContext, listed, may, one_line
 from envbuilder.validation.image_files import StackedFile, is_same
-from envbuilder.validation.image_loader import LOADED, STUB_AT_MOST
+from envbuilder.validation.image_loader import LOADED, STUB_AT_MOST, InstalledPackage, distributions, prefix_of, site_of
 from envbuilder.validation.layer_scan import PATHS, FileRow
 from envbuilder.workspace import packaged_yaml
 

@@ -18,9 +18,15 @@ from envbuilder.image.lockfile import Locked
 from envbuilder.image.system_lock import CUDNN_LOCK
 from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.support import decoding, terminal_text
-from envbuilder.validation.file_records import InstalledPackage, distributions
 from envbuilder.validation.image_files import ImageFiles
-from envbuilder.validation.image_loader import ImagePython, ImageSearch, LocalPython, LocalSearch
+from envbuilder.validation.image_loader import (
+    ImagePython,
+    ImageSearch,
+    InstalledPackage,
+    LocalPython,
+    LocalSearch,
+    distributions,
+)
 from envbuilder.validation.layer_scan import FileRow
 from envbuilder.validation.secret_scan import INSTRUCTION, secrets_in
 from envbuilder.validation.suite_plan import Facts

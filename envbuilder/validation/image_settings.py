@@ -17,8 +17,8 @@ from envbuilder.compat.rules.driver import requirement_met
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image.render import required_cuda
 from envbuilder.support import decoding
-from envbuilder.validation.file_records import distributions
 from envbuilder.validation.image_context import CheckOutput, ImageContext, escaped, found, listed, may
+from envbuilder.validation.image_loader import distributions
 from envbuilder.validation.installed_files import area_output
 from envbuilder.workspace import packaged_yaml
 

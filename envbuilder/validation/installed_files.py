@@ -18,7 +18,6 @@ from envbuilder.probes.slimming.remove_files import digest_of_rows, is_below
 from envbuilder.probes.suite import tensorflow_install
 from envbuilder.support import decoding
 from envbuilder.validation.file_areas import Difference, Event, Reported, Reporter, report
-from envbuilder.validation.file_records import InstalledPackage, digest_of, distributions, of_wheel, prefix_of, site_of
 from envbuilder.validation.image_claims import build_note, carried_list, without_cuda
 from envbuilder.validation.image_context import (
     OF_TENSORFLOW,
@@ -30,7 +29,16 @@ from envbuilder.validation.image_context import (
     listed,
     output,
 )
-from envbuilder.validation.image_loader import SYSTEM_SITE, unmet
+from envbuilder.validation.image_loader import (
+    SYSTEM_SITE,
+    InstalledPackage,
+    digest_of,
+    distributions,
+    of_wheel,
+    prefix_of,
+    site_of,
+    unmet,
+)
 from envbuilder.validation.layer_scan import PATHS
 
 

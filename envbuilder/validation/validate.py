@@ -31,10 +31,9 @@ from envbuilder.support import decoding
 from envbuilder.validation import image_claims, known_image, suite_plan, suite_session
 from envbuilder.validation.checks import Check, Profile
 from envbuilder.validation.entrypoint_check import check_entrypoint
-from envbuilder.validation.file_records import distributions, site_of
 from envbuilder.validation.image_context import CheckOutput, ImageContext, found
 from envbuilder.validation.image_files import ImageFiles, is_list, read_image
-from envbuilder.validation.image_loader import InstalledFramework, LocalPython
+from envbuilder.validation.image_loader import InstalledFramework, LocalPython, distributions, site_of
 from envbuilder.validation.judge import Causes, assemble, judge
 from envbuilder.validation.known_image import KnownImage
 from envbuilder.validation.suite_plan import Facts

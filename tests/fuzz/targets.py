@@ -50,7 +50,7 @@ from envbuilder.support import decoding, terminal_text
 from envbuilder.support.docker_config import find_login
 from envbuilder.support.yaml_reader import parse_yaml
 from envbuilder.upgrade import compare, document, observe, policy, user_tests
-from envbuilder.validation import file_records, image_claims, image_files, layer_scan, secret_scan, validate_request
+from envbuilder.validation import image_claims, image_files, image_loader, layer_scan, secret_scan, validate_request
 from envbuilder.validation.checks import CHECKS
 from envbuilder.validation.image_settings import keras_settings
 from envbuilder.validation.suite_session import Session
@@ -371,9 +371,9 @@ def claims(data: bytes) -> None:
 def installed_records(data: bytes) -> None:
     """Read a RECORD as an image and as a wheel have it."""
     listed = {f"{SITE}/a-1.dist-info/RECORD": data}
-    file_records.distributions(image_of(package("a", "1", {"a/__init__.py": b""}), listed))
-    tuple(file_records.parse(data, "site"))
-    file_records.of_wheel(data, file_records.InstalledPackage("site", "a-1.dist-info", "a", "1", frozenset(), {}))
+    image_loader.distributions(image_of(package("a", "1", {"a/__init__.py": b""}), listed))
+    tuple(image_loader.parse(data, "site"))
+    image_loader.of_wheel(data, image_loader.InstalledPackage("site", "a-1.dist-info", "a", "1", frozenset(), {}))
 
 
 def image_packages(data: bytes) -> None:

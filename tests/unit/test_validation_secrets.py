@@ -17,8 +17,8 @@ from envbuilder.engine.port import LayerFile, LayerStream
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.support import pem
 from envbuilder.validation.layer_scan import scan
-from envbuilder.validation.secret_checks import layers, secrets
 from envbuilder.validation.secret_scan import INSTRUCTION, VARIABLE, secrets_in
+from envbuilder.validation.static_checks import layers, secrets
 
 GITHUB = b"ghp_" + b"a1B2" * 9
 SAMPLES = (

@@ -11,7 +11,7 @@ from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.validation.installed_files import files, hiding_modules
 from envbuilder.validation.layer_scan import Binary
-from envbuilder.validation.secret_checks import secrets
+from envbuilder.validation.static_checks import secrets
 
 EVIL = Path("/proc/self/exe").read_bytes()[:64] + bytes(4096) + b"evil"
 GOOD: Layer = {**SYSTEM, **package("numpy", "2.4.6", {"numpy/__init__.py": b"version = 2\n"})}

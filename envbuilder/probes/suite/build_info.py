@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Iterable
-from typing import Any
 
 from . import cuda_driver, installed, tensorflow_install
 from .result import Answer, Facts, Finding, finding, judged, passed, skipped
@@ -43,7 +42,9 @@ def _has_cuda_runtime() -> bool:
 def claims(facts: Facts) -> Answer:
     import tensorflow as tf
 
-    info = _build_info(tf)
+    folder = tensorflow_install.tensorflow_folder()
+    recorded = getattr(tf.sysconfig, "get_build_info", lambda: tensorflow_install.build_info(folder))  # since 2.3
+    info = dict(recorded())
     if not info:
         return skipped("this release does not say what it was built with")
     findings = []
@@ -64,13 +65,6 @@ def claims(facts: Facts) -> Answer:
         findings += _capabilities(facts, info["cuda_compute_capabilities"])
     expected = f"{facts['flavor']}, CUDA {facts.get('built_cuda')}, cuDNN {facts.get('built_cudnn')}"
     return judged(findings, expected, ", ".join(f"{key}={info[key]}" for key in sorted(info)))
-
-
-def _build_info(tf: Any) -> dict[str, Any]:
-    try:
-        return dict(tf.sysconfig.get_build_info())
-    except AttributeError:
-        return tensorflow_install.build_info(tensorflow_install.tensorflow_folder())
 
 
 def same(wanted: str, found: str) -> bool:

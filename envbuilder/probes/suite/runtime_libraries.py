@@ -231,18 +231,13 @@ def besides(facts: Facts) -> Answer:
     findings = []
     for function, stem, wheel in BESIDES:
         refused = [found for found in map(_refused, there.get(stem, ())) if found is not None]
-        brings = _locked(wheel, facts)
+        locked = (name for name, _ in facts.get("locked") or ())  # nvidia-nccl-cu12 for nvidia-nccl
+        brings = next((name for name in locked if name == wheel or name.startswith(wheel + "-cu")), "")
         findings += [dict(one, severity="error" if brings else "warning") for one in refused]
         if there.get(stem) == []:
             findings += _not_there(function, stem, "" if _left_out(stem, brings, facts) else brings)
     names = [name for found in there.values() for name in found]
     return judged(findings, "open: " + " ".join(names or ["nothing"]), "\n".join(mapped(names)))
-
-
-def _locked(wheel: str, facts: Facts) -> str:
-    """Return the locked distribution of a wheel's name (``nvidia-nccl-cu12`` for ``nvidia-nccl``), or ''."""
-    names = [name for name, _ in facts.get("locked") or ()]
-    return next((name for name in names if name == wheel or name.startswith(wheel + "-cu")), "")
 
 
 def _left_out(stem: str, wheel: str, facts: Facts) -> bool:
@@ -294,7 +289,7 @@ def names_in_log(facts: Facts) -> Answer:
     env = dict(os.environ, TF_CPP_MAX_VLOG_LEVEL="3", TF_CPP_MIN_LOG_LEVEL="0")
     command, null, pipe = [sys.executable, "-c", code], subprocess.DEVNULL, subprocess.PIPE
     done = subprocess.run(command, stdout=null, stderr=pipe, env=env, timeout=LIMIT_S, check=False)
-    names = opened_names(done.stderr.decode("utf-8", "replace"))
+    names = list(dict.fromkeys(OPENED_IN_LOG.findall(done.stderr.decode("utf-8", "replace"))))
     known = set(facts.get("libraries") or ())
     findings = []
     for name in names:
@@ -306,8 +301,3 @@ def names_in_log(facts: Facts) -> Answer:
     more = "" if cuda_driver.read_state().present else " (it stops without a driver)"
     count = {"names": measure(len(names), "1")}
     return judged(findings, "only names that are known", " ".join(names) + more, measurements=count)
-
-
-def opened_names(log: str) -> list[str]:
-    """Return the libraries that a log of TensorFlow names, each once, in order."""
-    return list(dict.fromkeys(OPENED_IN_LOG.findall(log)))
