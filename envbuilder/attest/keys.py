@@ -156,7 +156,7 @@ def _public(key: Any) -> PublicKey:  # noqa: ANN401 - an optional package's key
 
 
 def _write_new(path: Path, data: bytes, mode: int) -> None:
-    """Create a complete file. Raises UsageError if another has its name, InfrastructureError if it cannot be written."""
+    """Create a complete file. Raises UsageError if another has its name, InfrastructureError if it is not writable."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
