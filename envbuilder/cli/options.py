@@ -229,8 +229,16 @@ pull_option = click.option(
     help="Update the bases first, from the registry or Debian; images of a changed base are built again.",
 )
 
+
+def _checked_cache(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
+    from envbuilder.registry.reference import parse
+
+    return parse(name).name if name is not None else None
+
+
 cache_option = click.option(
     "--cache",
+    callback=_checked_cache,
     metavar="HOST/REPOSITORY",
     help="Take build steps from this repository, and store those of a new build there as cache-ID.",
 )

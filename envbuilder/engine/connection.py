@@ -29,7 +29,7 @@ from requests.exceptions import ChunkedEncodingError, RequestException
 from urllib3.exceptions import HTTPError
 
 from envbuilder.engine.port import OnBytes
-from envbuilder.errors import InfrastructureError
+from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.support import decoding
 from envbuilder.support.docker_config import docker_settings
 
@@ -37,6 +37,7 @@ NO_ENGINE = "install Docker 20.10 or newer, start it, or set DOCKER_HOST to a ru
 _FREE_THE_DISK = "envbuilder clean --cache 5 removes build cache; docker system df shows what uses the rest"
 _WHICH_CONTEXT = "docker context ls lists the contexts; choose one by docker context use NAME, or set DOCKER_HOST"
 _WHICH_ENGINE = "docker version shows the engine; if it was upgraded meanwhile, run the same command again"
+_NAMES = "write an image as Docker does, such as team/image:tag; repositories are in lower case"
 _SSH = "pip install 'tf-envbuilder[ssh]', and install the program ssh (apt-get install openssh-client)"
 _OLD_ENGINE = "docker version shows the engine: it must be Docker 20.10 or newer"
 _HANGING = "look at the engine's log (journalctl -u docker), restart it, and run the same command again"
@@ -242,10 +243,7 @@ def open_connection(environment: Mapping[str, str]) -> Connection:
 
 
 def _arguments(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the SDK's arguments for the engine in use.
-
-    A configuration or a context that cannot be read is an error; the SDK would use the default engine instead.
-    """
+    """Return the SDK's arguments for the engine. A setting that cannot be read is an error, not the default engine."""
     config, current = docker_settings(environment), None
     try:
         current = decoding.from_json(decoding.small_file(config), _Config).current_context
@@ -300,7 +298,7 @@ def _reason(error: BaseException) -> str:
 
 
 def checked(action: str, response: requests.Response) -> requests.Response:
-    """Return a good answer. Raises InfrastructureError with the engine's own message otherwise."""
+    """Return a good answer. Raises UsageError for a name of no image, else InfrastructureError, with its message."""
     if response.ok:
         return response
     with calling(action), closing(response):
@@ -309,6 +307,8 @@ def checked(action: str, response: requests.Response) -> requests.Response:
         message = decoding.from_json(content, _Message).message
     except decoding.DamagedError:
         message = decoding.lossy(content)
+    if "invalid reference format" in message:
+        raise UsageError(f"the engine could not {action}: {message}", hint=_NAMES)
     raise InfrastructureError(f"the engine could not {action}: {message}", hint=next_step(message) or _WHICH_ENGINE)
 
 

@@ -80,11 +80,11 @@ def config_file() -> Path:
 def mirrors() -> dict[str, str]:
     """Return the mirror of each registry that has one: ``docker.io`` → ``mirror.example.org/hub``.
 
-    The variable ``TF_ENVBUILDER_MIRRORS`` (``docker.io=mirror.example.org/hub,quay.io=…``) precedes the file's table
-    ``[mirrors]``. Raises UsageError for a name that is not a registry's or a mirror's.
+    The variable precedes the file's table. Raises UsageError for a name that is not a registry's or a mirror's.
     """
     pairs = (pair.partition("=") for pair in os.environ.get(_VARIABLE, "").replace(",", " ").split())
-    return _table("mirrors", dict[_Registry, _Mirror], {name: mirror for name, _, mirror in pairs}, _VARIABLE)
+    found = {name: mirror for name, _, mirror in pairs}
+    return _table("mirrors", dict[_Registry, _Mirror], found, _VARIABLE, "docker.io=mirror.example.org:5000/hub")
 
 
 class _Images(msgspec.Struct, forbid_unknown_fields=True):
@@ -96,7 +96,8 @@ def repository(option: str = "") -> str:
     of_project = settings_of(Path.cwd()).repository
     names = {"--repository": option, REPOSITORY: os.environ.get(REPOSITORY), "the project's repository": of_project}
     origin, name = next(((origin, name) for origin, name in names.items() if name), ("", ""))
-    return _table("images", _Images, {"repository": name} if name else {}, f"{origin} {name!r}").repository
+    found = {"repository": name} if name else {}
+    return _table("images", _Images, found, f"{origin} {name!r}", "team/tensorflow, without a tag").repository
 
 
 def apt() -> Apt:
@@ -121,8 +122,8 @@ def repository_files(name: str, folder: str) -> dict[str, bytes]:
     return {"further.list": line.encode(), key_file: key}
 
 
-def _table(name: str, kind: type[T], more: Mapping[str, str] | None = None, origin: str = "") -> T:
-    """Read a table of the file, empty if there is none, with ``more`` values of another origin.
+def _table(name: str, kind: type[T], more: Mapping[str, str] | None = None, origin: str = "", value: str = "") -> T:
+    """Read a table of the file, empty if there is none, with ``more`` of another origin, of which ``value`` is one.
 
     Raises UsageError with an example if it does not fit.
     """
@@ -134,10 +135,11 @@ def _table(name: str, kind: type[T], more: Mapping[str, str] | None = None, orig
                 raise ValueError(f"larger than {_LARGEST >> 10} kB")
             table = tomllib.loads(text).get(name, {})
             found = decoding.converted(table, kind, f"{path} [{name}]")
-            example = example.partition("below it ")[2] if more else example
+            example = value if more else example
             return decoding.converted({**table, **more}, kind, origin) if more else found
     except decoding.DamagedError as error:
-        message = re.sub(r"Expected `str` matching regex '.*'", "not in the form of the example", str(error))
+        where = "( - at .*)?" if example is value else ""  # a key of the file
+        message = re.sub(f"Expected `str` matching regex '.*'{where}", "not in the form of the example", str(error))
         raise UsageError(message, hint=f"write {example}") from error
 
 

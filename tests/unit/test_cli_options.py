@@ -55,6 +55,7 @@ def test_second_value_of_an_option_is_refused_instead_of_the_first_one_being_los
 REFUSED = (
     *((("upgrade", "--bisect", "2.19.1", "2.20.0", "python", *more), "put --") for more in ((), ("-c", "x"), ("-v",))),
     (("export", "compose", "--repository", "a b"), "--repository 'a b': not"),
+    (("build", "--cache", "r.example.org/Team/x"), "'Team/x' is not a repository's name"),
     *((("keys", "new", "k", "--expires", age), "next:") for age in ("0d", "0s", "999999w")),
     *((("clean", "--cache", size), "--cache") for size in ("nan", "inf", "1e400", "-1")),
     *(

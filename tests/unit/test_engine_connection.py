@@ -20,7 +20,7 @@ from table_rows import beside
 from envbuilder.engine import connection
 from envbuilder.engine.docker import DockerEngine, connect
 from envbuilder.engine.port import BuildRequest, ContainerSpec
-from envbuilder.errors import InfrastructureError
+from envbuilder.errors import InfrastructureError, UsageError
 
 Ask = Callable[[DockerEngine, Path], Any]
 
@@ -104,6 +104,14 @@ def test_strange_answer_is_the_engines_failure(answers: dict[str, Any], ask: Ask
             ask(engine, tmp_path)
     assert caught.value.exit_code == 5
     assert peak_memory.most() - before < 300 << 20
+
+
+def test_name_of_no_image_is_a_usage_error(tmp_path: Path) -> None:
+    text = b'{"message": "no such image: Foo/Bar: invalid reference format: repository name must be lowercase"}'
+    answer = answering(tmp_path, images__Foo__Bar__json=lambda handler: handler.send(text, 400))
+    with answer, pytest.raises(UsageError, match="Foo/Bar") as refused:
+        connect({"DOCKER_HOST": f"unix://{tmp_path}/e.sock"}).image("Foo/Bar")
+    assert "lower case" in refused.value.hint
 
 
 def test_bytes_of_layers_are_reported(tmp_path: Path) -> None:

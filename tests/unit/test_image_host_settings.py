@@ -67,9 +67,9 @@ def test_repository_is_the_variable_the_file_or_the_default(config: Path, monkey
     assert repository() == "registry.example.org:5000/team"
     for wrong in ("team/tensorflow:1", "Team", "-x", "a b", "a/../b"):
         monkeypatch.setenv(REPOSITORY, wrong)
-        with pytest.raises(UsageError, match=f"{REPOSITORY}.*not in the form of the example") as refused:
+        with pytest.raises(UsageError, match=f"{REPOSITORY} '.*': not in the form of the example\n") as refused:
             repository()
-        assert 'repository = "team/tensorflow"' in str(refused.value.hint)
+        assert refused.value.hint == "write team/tensorflow, without a tag"
 
 
 def test_host_without_a_mirror_takes_that_of_its_base_or_says_so(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
