@@ -48,10 +48,10 @@ def texts() -> Iterator[str]:
     for path in sorted(PACKAGE.rglob("*.py")):
         if "envbuilder " not in (source := path.read_text()):
             continue
-        tree = ast.parse(source)
-        alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        parts = {id(one) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for one in node.values}
-        for node in ast.walk(tree):
+        nodes = list(ast.walk(ast.parse(source)))
+        alone = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        parts = {id(one) for node in nodes if isinstance(node, ast.JoinedStr) for one in node.values}
+        for node in nodes:
             if id(node) in alone | parts:
                 continue
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
