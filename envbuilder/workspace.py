@@ -5,14 +5,12 @@ Every path below ``out/`` is defined here only, so that readers and writers agre
 
 from __future__ import annotations
 
-import errno
 import glob
 import hashlib
 import itertools
 import os
 import re
 import shlex
-import stat
 import time
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -204,7 +202,9 @@ class Workspace:
         return self.out / _REPORTS / "matrices" / f"{name}.yaml"
 
     def _of_environments(self, name: str) -> tuple[Path, ...]:
-        return tuple(path for path in sorted(self.out.glob(f"*/{name}")) if path.parent.name not in _NOT_RESULTS)
+        """Return the files of this name, also links that lead nowhere."""
+        folders = (one for one in sorted(self.out.glob("*")) if one.name not in _NOT_RESULTS)
+        return tuple(path for one in folders if os.path.lexists(path := one / name))
 
 
 def cache_dir() -> Path:
@@ -364,43 +364,29 @@ def _unsealed(data: bytes) -> bytes:
 def read_stored(path: Path) -> bytes | None:
     """Read a file of envbuilder; None if there is none. Raises InfrastructureError if it cannot be read."""
     try:
-        return _content(path)
+        return decoding.file_content(path, decoding.LARGE)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise errors.of_system(error, f"read {path}") from error
+    except decoding.DamagedError as error:
+        hint = "remove it, and run the same command again"
+        raise InfrastructureError(f"cannot read {path}: {error}", hint=hint) from error
 
 
-def _content(path: Path) -> bytes:
-    """Read a regular file. Raises OSError for a pipe or a device, which may never end."""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EEXIST, "not a file but a pipe or a device", str(path))
-        return file.read()
-
-
-def read_users(path: Path) -> bytes:
-    """Read a file of the user. Raises UsageError if it cannot be read."""
+def read_users(path: Path, most: int = decoding.LARGEST) -> bytes:
+    """Read a file of the user. Raises UsageError if it cannot be read, or has more than ``most`` bytes."""
     try:
-        with path.open("rb") as file:
-            is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-            data = file.read(-1 if is_file else _MOST_OF_A_PIPE + 1)
+        return decoding.file_content(path, most, piped=True)
     except OSError as error:
         raise errors.of_system(error, f"read {path}", users=True) from error
-    except ValueError as error:  # a NUL in its name
-        raise UsageError(f"cannot read {path}: {error}", hint="give the path of an existing file") from error
-    if not is_file and len(data) > _MOST_OF_A_PIPE:
-        raise UsageError(f"{path} is larger than {_MOST_OF_A_PIPE >> 20} MB", hint="give the path of a file")
-    return data
-
-
-_MOST_OF_A_PIPE = 256 << 20
-"""Limit for pipes and devices, such as ``<(command)``: a device has no end."""
+    except ValueError as error:  # too large, or a NUL in its name
+        raise UsageError(f"cannot read {path}: {error}", hint="give the path of a file") from error
 
 
 def users_text(path: Path) -> str:
     """Read a text of the user. Raises UsageError if it cannot be read, InputError if it is not UTF-8."""
-    return errors.text_of(read_users(path), str(path))
+    return errors.text_of(read_users(path, decoding.LARGE), str(path))
 
 
 def packaged(file: Path | Traversable | str) -> bytes:
@@ -455,14 +441,14 @@ def set_aside(path: Path, why: str) -> None:
     except OSError:
         console.warn(f"{path} {why}; it is ignored")
     else:
-        console.warn(f"{path} {why}; it is renamed to {aside.name} and written again")
+        console.warn(f"{path} {why}; it is renamed to {aside.name}")
 
 
 def cached(path: Path) -> bytes | None:
     """Return a file of `cache` if it is intact, otherwise None: a cache causes no errors."""
     try:
-        data = _content(path)
-    except OSError:
+        data = decoding.file_content(path, decoding.LARGEST)
+    except (OSError, decoding.DamagedError):
         return None
     content = data[_CHECKSUM:]
     return content if data[:_CHECKSUM] == hashlib.blake2b(content, digest_size=_CHECKSUM).digest() else None

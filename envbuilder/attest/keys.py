@@ -178,7 +178,7 @@ def _taken(path: Path) -> UsageError:
 
 def _read(path: Path) -> bytes:
     try:
-        return decoding.small_file(path, piped=True)
+        return decoding.file_content(path, piped=True)
     except (OSError, decoding.DamagedError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"{path}: {why}", hint="give the path of a PEM file") from error

@@ -246,7 +246,7 @@ def _arguments(environment: Mapping[str, str]) -> dict[str, Any]:
     """Return the SDK's arguments for the engine. A setting that cannot be read is an error, not the default engine."""
     config, current = docker_settings(environment), None
     try:
-        current = decoding.from_json(decoding.small_file(config), _Config).current_context
+        current = decoding.from_json(decoding.file_content(config), _Config).current_context
     except decoding.DamagedError as error:
         raise InfrastructureError(f"{config} is not a Docker configuration: {error}", hint=_WHICH_CONTEXT) from error
     except OSError:

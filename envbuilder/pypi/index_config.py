@@ -157,7 +157,7 @@ def pip_settings(environ: Mapping[str, str] = os.environ, prefix: Path | None = 
     for path in pip_files(environ, prefix):
         with suppress(OSError):  # pip skips files that it cannot open
             try:
-                parser.read_string(decoding.text(decoding.small_file(path)), str(path))
+                parser.read_string(decoding.text(decoding.file_content(path)), str(path))
             except (configparser.Error, decoding.DamagedError) as error:
                 raise UsageError(f"{path}: {error}", hint="fix pip's configuration file") from error
     pairs = [pair for section in _PIP_SECTIONS if parser.has_section(section) for pair in parser.items(section)]
@@ -230,7 +230,7 @@ def _uv_files(environ: Mapping[str, str], folder: Path) -> tuple[Path, ...]:
 def _uv_table(path: Path) -> dict[str, Any]:
     try:
         with decoding.damaged(f"{path} is not TOML"):
-            found: dict[str, Any] = tomllib.loads(decoding.text(decoding.small_file(path)))
+            found: dict[str, Any] = tomllib.loads(decoding.text(decoding.file_content(path)))
     except PermissionError:
         return {}
     except (OSError, decoding.DamagedError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import html
 import io
 import re
@@ -158,10 +157,6 @@ _MOST_SHAPES = 100_000
 _LONGEST = 8_192
 _SAMPLE = 4_096
 _NUMBERS = {ord(digit): None for digit in "0123456789"}
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
-)  # fmt: skip
 
 
 def read_report(report: str) -> str:
@@ -185,8 +180,7 @@ def read_text(stream: BinaryIO) -> str:
 
 def encoding_of(sample: bytes) -> str:
     """Detect an encoding by its byte order mark, or by the zero bytes of ASCII in UTF-16; default UTF-8."""
-    marked = next((name for mark, name in _MARKS if sample.startswith(mark)), None)
-    if marked is not None:
+    if marked := decoding.marked(sample):
         return marked
     even, odd = sample[::2].count(0), sample[1::2].count(0)
     most = len(sample) // 4

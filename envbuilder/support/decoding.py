@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 import os
@@ -128,22 +129,28 @@ def to_json(value: object) -> bytes:
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
-_MOST_OF_A_FILE = 16 << 20
+SMALL, LARGE, LARGEST = 16 << 20, 256 << 20, 4 << 30
+"""Bytes of a key or a configuration, of a document or what a pipe brings, and of a file for an image."""
 
 
-def small_file(path: Path, *, piped: bool = False) -> bytes:
-    """Read a key or a configuration. Raises OSError, and DamagedError for a file above 16 MB, such as a device.
+def file_content(path: Path, most: int = SMALL, *, piped: bool = False) -> bytes:
+    """Read a file. Raises OSError, and DamagedError for one above ``most`` bytes, such as a device.
 
     A pipe is refused unless ``piped`` is set, and never waited for: nobody may ever write to it.
     """
     waiting = 0 if piped else os.O_NONBLOCK
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | waiting)) as file:
-        if waiting and (stat.S_ISFIFO(os.fstat(file.fileno()).st_mode) or file.isatty()):
+        state = os.fstat(file.fileno())
+        size, most = (state.st_size, most) if stat.S_ISREG(state.st_mode) else (0, min(most, LARGE))
+        if waiting and (stat.S_ISFIFO(state.st_mode) or file.isatty()):
             raise DamagedError("it is a pipe or a terminal")
-        data = file.read(_MOST_OF_A_FILE + 1)
-    if len(data) > _MOST_OF_A_FILE:
-        raise DamagedError(f"larger than {_MOST_OF_A_FILE >> 20} MB")
-    return data
+        pieces, left = [file.read(size)] if size <= most else [], most + 1 - size
+        while left > 0 and (piece := file.read(min(left, io.DEFAULT_BUFFER_SIZE << 7))):
+            pieces.append(piece)
+            left -= len(piece)
+    if left <= 0:
+        raise DamagedError(f"larger than {most >> 20} MB")
+    return b"".join(pieces)
 
 
 class ByteStream(io.RawIOBase):
@@ -189,10 +196,18 @@ def lossy(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
+_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}
+_MARKS |= dict.fromkeys((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), "utf-16")  # after UTF-32, which begins with it
+
+
+def marked(data: bytes) -> str:
+    """Return the encoding that the byte order mark of a text names, as PowerShell and Notepad write it; '' without."""
+    return next((name for mark, name in _MARKS.items() if data.startswith(mark)), "")
+
+
 def written(data: bytes) -> str:
-    """Decode a text of any editor: UTF-8 or, with its mark, UTF-16; other bytes become U+FFFD."""
-    is_wide = data[:2] in (b"\xff\xfe", b"\xfe\xff")  # as PowerShell writes
-    return (data.decode("utf-16", "replace") if is_wide else lossy(data)).removeprefix("\ufeff")
+    """Decode a text of any editor: UTF-8, or what its mark names; other bytes become U+FFFD."""
+    return data.decode(marked(data) or "utf-8", "replace")
 
 
 def _shortened(error: Exception) -> str:

@@ -67,7 +67,7 @@ def find_login(host: str, environment: Mapping[str, str]) -> Login | None:
     path, config, one = docker_settings(environment), _DockerConfig(), _Auth()
     try:
         with suppress(OSError):
-            config = decoding.from_json(decoding.small_file(path), _DockerConfig)
+            config = decoding.from_json(decoding.file_content(path), _DockerConfig)
     except decoding.DamagedError as error:
         problem = Problem(str(path), 0, "", f"not Docker's configuration: {error}")
         raise InputError((problem,), hint="fix or delete the file, then run docker login") from error

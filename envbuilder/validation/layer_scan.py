@@ -183,10 +183,10 @@ class _Reading:
         self._size += len(piece)
 
     def _search(self, piece: bytes | bytearray) -> None:
-        is_utf_16 = self._head.startswith((b"\xff\xfe", b"\xfe\xff"))
-        is_binary = b"\0" in self._head and not is_utf_16
+        is_wide = decoding.marked(self._head).startswith(("utf-16", "utf-32"))
+        is_binary = b"\0" in self._head and not is_wide
         if not is_binary or self._size < _MOST_BINARY:
-            content = self._rest + (piece.replace(b"\0", b"") if is_utf_16 else piece)
+            content = self._rest + (piece.replace(b"\0", b"") if is_wide else piece)
             self.secrets.update(dict.fromkeys(secrets_in(self._file.path, content, binary=is_binary)))
             self._rest = content[-_OVERLAP:]
 

@@ -49,7 +49,7 @@ def read_verdict(path: Path) -> Verdict | None:
 def users_verdict(path: Path) -> Verdict:
     """Read a verdict from a file of the user. Raises InputError if it is not one, or contradicts itself."""
     try:
-        verdict = decoding.from_json(read_users(path), Verdict, "not a verdict")
+        verdict = decoding.from_json(read_users(path, decoding.LARGE), Verdict, "not a verdict")
         why = contradiction(verdict)
     except decoding.DamagedError as error:
         why = str(error)

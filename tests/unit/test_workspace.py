@@ -4,7 +4,6 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -12,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envbuilder import workspace
 from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.support import decoding
 from envbuilder.support.subprocesses import is_gone, owner
 from envbuilder.verdict import Measurement
 from envbuilder.workspace import (
@@ -26,6 +25,7 @@ from envbuilder.workspace import (
     read_stored,
     read_users,
     temporary_folder,
+    users_text,
     write_atomically,
     write_document,
 )
@@ -184,22 +184,23 @@ def test_obstacle_of_a_write_is_named(tmp_path: Path, *, folder: bool) -> None:
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["a pipe", "a device"])
-def test_pipe_or_device_is_never_waited_for(make: Callable[[Path], None], tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    make(path)
-    with pytest.raises(InfrastructureError, match="not a file but a pipe or a device"):
-        read_stored(path)
-    assert cached(path) is None
-
-
-def test_input_of_a_user_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspace, "_MOST_OF_A_PIPE", 1 << 20)
-    os.mkfifo(tmp_path / "pipe")
-    threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(b"content",), daemon=True).start()
-    assert read_users(tmp_path / "pipe") == b"content"
-    with pytest.raises(UsageError, match="larger than 1 MB"):
-        read_users(Path("/dev/zero"))
+def test_every_file_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe that nobody writes to is not waited for, and a large file is not read."""
+    monkeypatch.setattr(decoding, "LARGE", 1 << 20)
+    pipe, device, sparse = (tmp_path / name for name in ("pipe", "device", "sparse"))
+    os.mkfifo(pipe)
+    device.symlink_to("/dev/zero")
+    sparse.touch()
+    os.truncate(sparse, 3 << 30)
+    for path, why in ((pipe, "a pipe or a terminal"), (device, "larger than 1 MB"), (sparse, "larger than 1 MB")):
+        with pytest.raises(InfrastructureError, match=why):
+            read_stored(path)
+    assert (cached(pipe), cached(device)) == (None, None)
+    for path, read in ((device, read_users), (sparse, users_text)):
+        with pytest.raises(UsageError, match="larger than 1 MB"):
+            read(path)
+    threading.Thread(target=pipe.write_bytes, args=(b"content",), daemon=True).start()
+    assert read_users(pipe) == b"content"
 
 
 def test_file_name_that_is_not_text_can_be_written(tmp_path: Path) -> None:
