@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import fcntl
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,7 +30,6 @@ from envbuilder.attest.trust_policy import supersedes
 from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import PublishError, UsageError
 from envbuilder.publish.attached_statements import read_statements
-from envbuilder.publish.journal import Journal, JournalEntry, exclusively
 from envbuilder.publish.results import Compression, PublishDocument, PublishRow
 from envbuilder.publish.verification import advising
 from envbuilder.publish.zstd_push import ZstdPusher
@@ -42,7 +42,7 @@ from envbuilder.validation import suite_plan
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.validation.verdict_store import History
 from envbuilder.verdict import HostRef, Verdict
-from envbuilder.workspace import Workspace, content_key, read_document, write_document
+from envbuilder.workspace import Workspace, content_key, read_document, remove, write_document, writing
 
 REUSE_WITHIN = timedelta(hours=24)
 """The greatest age of a verdict of an interrupted run that is used; after that the image is validated again."""
@@ -86,7 +86,8 @@ class PublishSession:
 class PublishTools:
     """The services that publishing one image needs; ``zstd`` pushes instead of the engine if it is set.
 
-    ``folder`` stores the journal and the verdict, until it is attached; ``terms`` are the conditions of a validation.
+    ``folder`` stores finished steps, so that the next run continues a killed one; ``terms`` are the conditions of a
+    validation. ``keep`` adds its verdict to the history, once however often it is called.
     """
 
     engine: Engine
@@ -98,25 +99,42 @@ class PublishTools:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     describe: Describe = lambda name, digest, image: ()  # noqa: ARG005 - the port's names
     say: Callable[..., None] = lambda *_: None
+    keep: Callable[[Verdict], None] = lambda _: None
     zstd: ZstdPusher | None = None
 
     @property
     def compression(self) -> Compression:
         return "zstd" if self.zstd else "gzip"
 
+    def verdict_file(self, digest: str) -> Path:
+        """Return the file of a verdict that these conditions gave: it is written at once, and says that they did."""
+        return self.folder / f"{digest[7:23]}-{self.terms.key[7:23]}.verdict.json"
 
-def validated(manifest: Manifest, journal: Journal, tools: PublishTools, *, again: bool = False) -> Verdict:
-    """Validate the image of a digest, unless an interrupted run did so recently under the same conditions.
+
+@contextmanager
+def exclusively(folder: Path) -> Iterator[None]:
+    """Hold a folder's lock. Raises PublishError if another process publishes the same environment."""
+    with writing(folder / ".lock"):
+        file = (folder / ".lock").open("w")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            hint = f"run this command again when it has ended; `fuser -v {folder / '.lock'}` names its process"
+            raise PublishError(f"another envbuilder command is using {folder}", hint=hint) from error
+        yield
+
+
+def validated(manifest: Manifest, tools: PublishTools, *, again: bool = False) -> Verdict:
+    """Validate the image of a digest, unless an earlier run did so recently under the same conditions.
 
     ``again`` validates it in any case. Raises PublishError for a digest that may be several images: readers could run
     another one than the validated one.
     """
     if found := ambiguity(manifest):
         raise PublishError(f"{manifest.digest}: {found[1]}", hint="push one image, and name it by its digest")
-    terms, path = tools.terms.key, tools.folder / f"{manifest.digest.removeprefix('sha256:')[:16]}.verdict.json"
-    earlier = journal.last("validated")
-    same = earlier is not None and (earlier.digest, earlier.terms) == (manifest.digest, terms)
-    verdict = read_document(path, Verdict) if same and not again else None
+    path = tools.verdict_file(manifest.digest)
+    verdict = None if again else read_document(path, Verdict)
     if verdict is not None and _is_fresh(verdict, tools.now()):
         tools.say(f"already validated: {verdict.verdict}")
     else:
@@ -126,7 +144,7 @@ def validated(manifest: Manifest, journal: Journal, tools: PublishTools, *, agai
             tools.engine.pull(str(reference))
         verdict = tools.validate(reference)
         write_document(path, verdict)
-        journal.note(JournalEntry(step="validated", digest=manifest.digest, terms=terms))
+    tools.keep(verdict)  # after the file: a run that is killed in between is not repeated
     if verdict.image.digest != manifest.digest:
         text = f"the verdict is about {verdict.image.digest}, not about {manifest.digest}"
         raise PublishError(text, hint="another image was pushed at the same time: run the command again")
@@ -225,11 +243,9 @@ def attach_verdict(tools: PublishTools, *, fresh: bool = False) -> Verdict:
     """
     manifest = image_at(tools.repository)
     with exclusively(tools.folder):
-        journal = Journal(tools.folder / "journal.jsonl")
-        waits = bool(journal.entries) and journal.entries[-1].step == "validated"  # a verdict is not attached yet
-        verdict = validated(manifest, journal, tools, again=fresh or not waits)
+        verdict = validated(manifest, tools, again=fresh)
         stored = attach_all(manifest, verdict, tools)
-        journal.note(JournalEntry(step="stated", digest=manifest.digest))
+        remove(tools.verdict_file(manifest.digest))
     tools.say(f"attached to {tools.repository.reference}: {', '.join(stored)}")
     return verdict
 
@@ -249,14 +265,15 @@ def tools_for(
     folder: Path,
     terms: ValidationTerms,
 ) -> PublishTools:
-    """Return the tools to attach verdicts of ``judge``, which are added to the history first."""
+    """Return the tools to attach verdicts of ``judge``."""
 
     def validate(image: Reference) -> Verdict:
-        verdict = _on_slices(judge(image), session.host)
-        History(session.workspace.history).add((verdict,))
-        return verdict
+        return _on_slices(judge(image), session.host)
 
-    return PublishTools(session.engine, repository, sealer, validate, folder, terms, say=session.say)
+    def keep(verdict: Verdict) -> None:
+        History(session.workspace.history).add((verdict,))
+
+    return PublishTools(session.engine, repository, sealer, validate, folder, terms, say=session.say, keep=keep)
 
 
 def validate_and_attach(

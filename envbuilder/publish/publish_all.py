@@ -27,8 +27,7 @@ from envbuilder.image import lockfile, removed_files
 from envbuilder.image.build import Built, digests_of, stored_build
 from envbuilder.image.context import build_files
 from envbuilder.publish import attestation
-from envbuilder.publish.attestation import PublishSession, PublishTools, ValidationTerms, tools_for
-from envbuilder.publish.journal import Journal, JournalEntry, exclusively
+from envbuilder.publish.attestation import PublishSession, PublishTools, ValidationTerms, exclusively, tools_for
 from envbuilder.publish.results import Compression, PublishDocument, PublishRow, Tag
 from envbuilder.publish.tags import FORGETS, check_immutable, confirm_tags, point, staging_tag
 from envbuilder.publish.verification import advising
@@ -45,7 +44,7 @@ from envbuilder.validation.image_files import read_image
 from envbuilder.validation.suite_session import progress_of
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import Verdict
-from envbuilder.workspace import content_key
+from envbuilder.workspace import content_key, read_document, write_document
 from envbuilder.workspace import digest as sha256_of
 
 
@@ -233,10 +232,9 @@ def publish(publication: Publication, tools: PublishTools) -> PublishRow:
 
 def _published(publication: Publication, tools: PublishTools, image: Image) -> PublishRow:
     to = tools.repository.reference
-    journal = Journal(tools.folder / f"{_key(publication, image, tools)}.jsonl")
-    manifest = _stage(publication, tools, image, journal)
+    manifest = _stage(publication, tools, image)
     check_immutable(tools.repository, publication.tags, manifest.digest)
-    verdict = attestation.validated(manifest, journal, tools)
+    verdict = attestation.validated(manifest, tools)
     refusal = _unfit(verdict, publication)
     further = tools.describe(to.name, manifest.digest, image)
     row = PublishRow(
@@ -252,23 +250,22 @@ def _published(publication: Publication, tools: PublishTools, image: Image) -> P
     if refusal:
         code = ExitCode.FAILED if verdict.verdict == "FAILED" else ExitCode.NO_CLAIM
         return msgspec.structs.replace(row, error=refusal, exit_code=code)
-    journal.note(JournalEntry(step="stated", digest=manifest.digest))
     _promote(publication, tools, manifest)
     return msgspec.structs.replace(row, published=True, tags=publication.tags)
 
 
-def _key(publication: Publication, image: Image, tools: PublishTools) -> str:
-    """Return the name of the journal, made of everything that distinguishes publications."""
-    to, compression = str(tools.repository.reference), tools.compression
-    parts = (image.id, to, publication.tags, publication.allow, compression)
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+class Staged(msgspec.Struct, frozen=True):
+    """The digest of a pushed image, in a file whose name says where it was pushed to and how."""
+
+    digest: str
 
 
-def _stage(publication: Publication, tools: PublishTools, image: Image, journal: Journal) -> Manifest:
+def _stage(publication: Publication, tools: PublishTools, image: Image) -> Manifest:
     """Push under the staging tag, unless that is done, and check that the registry has this image."""
-    staged_before = journal.last("staged")
-    if staged_before is not None:
-        manifest = tools.repository.manifest(staged_before.digest)
+    key = repr((image.id, str(tools.repository.reference), tools.compression))
+    path = tools.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.staged.json"
+    if (before := read_document(path, Staged)) is not None:
+        manifest = tools.repository.manifest(before.digest)
         if manifest is not None and not tools.repository.lacking(manifest):
             tools.say(f"already pushed: {manifest.digest}")
             return manifest
@@ -285,7 +282,7 @@ def _stage(publication: Publication, tools: PublishTools, image: Image, journal:
         raise PublishError(f"{staged} was pushed as {digest}, but the registry does not have it", hint=FORGETS)
     if tools.zstd is None and image.id not in (manifest.digest, config_digest(manifest)):
         raise PublishError(f"{staged} holds another image than the one that was pushed ({image.id})", hint=_ONE)
-    journal.note(JournalEntry(step="staged", digest=digest))
+    write_document(path, Staged(digest))
     return manifest
 
 

@@ -35,7 +35,6 @@ from envbuilder.image import build, host_settings, lockfile, removed_files, syst
 from envbuilder.image.lockfile import Locked
 from envbuilder.matrix import Matrix
 from envbuilder.probes.suite import elf, fatbin
-from envbuilder.publish import journal
 from envbuilder.pypi import answer_cache, client, index_config, pages
 from envbuilder.pypi.pages import DistFile
 from envbuilder.refresh import artefact, ptx_text, section_table
@@ -441,11 +440,6 @@ def _own_base() -> str:
     return str(file("own.yaml", text.encode()))
 
 
-def publication(data: bytes) -> None:
-    for entry in journal._read(file("journal.jsonl", data)):
-        assert entry.step
-
-
 def layer_record(data: bytes) -> None:
     """Read the cached record of a layer, compressed or not."""
     for kept in (data, zlib.compress(data, 1)):
@@ -489,6 +483,5 @@ TARGETS: tuple[Target, ...] = (
     Target("user-tests", test_results),
     Target("outputs", operation_results),
     Target("stored", stored_document, lambda: documents(*verdicts()[:2])),
-    Target("journal", publication),
     Target("record", layer_record, layer_record_seeds),
 )

@@ -22,6 +22,8 @@ from dask_cluster import DaskCluster, dask_cluster, start_scheduler
 from fleet_world import KINDS, FleetWorld, begin, command, ended, fleet_world, start, start_worker, states, until
 from registries import docker_registry, free_port
 
+from envbuilder.validation.verdict_store import History
+
 pytestmark = pytest.mark.engine  # docker-registry is installed with the engine
 
 HOSTS = {**KINDS, "n4": KINDS["n2"]}
@@ -166,9 +168,8 @@ def test_random_kills_lose_nothing_and_do_nothing_twice(tmp_path: Path, cluster:
     assert (said[2][0], set(states(said[2][1]).values())) == (0, {"passed"}), seen
     away = {"the scheduler" in document.get("message", "") for code, document, _ in said if code}
     assert away <= {True}, "a run ends at once without a scheduler: its address may be wrong"
-    journals = cluster.folder.glob("*/out/attached/*/journal.jsonl")
-    lines = ((HOSTS[path.parts[-5]].driver, line) for path in journals for line in path.read_text().splitlines())
-    stored = Counter(one for one in lines if '"validated"' in one[1])  # before, a killed suite has to run again
+    histories = cluster.folder.glob("*/out/history.sqlite3")  # not before: a killed suite has to run again
+    stored = Counter((one.host.driver, one.image.digest) for path in histories for one in History(path).read()[0])
     assert (len(stored), set(stored.values())) == (6, {1}), (stored, seen)
     named = any("lost on" in err or "does not answer" in err for *_, err in said)
     assert named or sum(world.runs().values()) == 6, seen

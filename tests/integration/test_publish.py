@@ -14,7 +14,7 @@ from registries import docker_registry
 from envbuilder.attest.keys import create
 from envbuilder.engine.docker import connect
 from envbuilder.errors import InfrastructureError
-from envbuilder.publish.journal import Journal
+from envbuilder.publish import attestation, publish_all
 from envbuilder.publish.publish_all import publish
 
 pytestmark = pytest.mark.engine
@@ -87,7 +87,8 @@ def _publish_and_die(world: World, image: str, after: int) -> bool:
                 return (send if method in ("GET", "HEAD") else killer.around(send))(method, path, **kwargs)
 
             tools.repository.send = counted  # type: ignore[method-assign]
-            Journal.note = killer.around(Journal.note)  # type: ignore[method-assign]
+            for module in (attestation, publish_all):
+                module.write_document = killer.around(module.write_document)  # type: ignore[attr-defined]
             killer.step()
             code = 0 if publish(world.publication(image), tools).published else 2
         finally:

@@ -4,7 +4,7 @@
 WORLD/runs.log and answers with the verdict in WORLD/verdict-<environment>.json. While WORLD/hold-<node> exists it
 waits; with WORLD/kill-<node> it kills its worker; with WORLD/broken-<node> it has no engine; WORLD/clock-<node> has the
 seconds that its clock is ahead, WORLD/slow those that the suite takes. Everything else is the real thing: command line,
-registry, signatures, journal.
+registry, signatures, stored verdicts.
 """
 
 import os

@@ -20,8 +20,14 @@ from envbuilder.catalog.store import load
 from envbuilder.engine.port import Image
 from envbuilder.errors import InfrastructureError, PublishError, Reason
 from envbuilder.publish import attestation, verification
-from envbuilder.publish.attestation import PublishSession, PublishTools, ValidationTerms, attach_verdict, tools_for
-from envbuilder.publish.journal import exclusively
+from envbuilder.publish.attestation import (
+    PublishSession,
+    PublishTools,
+    ValidationTerms,
+    attach_verdict,
+    exclusively,
+    tools_for,
+)
 from envbuilder.publish.publish_all import sealer_of
 from envbuilder.publish.verification import Verification
 from envbuilder.publish.verify_request import VerifyOptions, fetch, standings, verify_image
@@ -32,6 +38,7 @@ from envbuilder.registry.referrers import listing
 from envbuilder.report.page import write
 from envbuilder.report.report_data import Material
 from envbuilder.validation import suite_plan
+from envbuilder.validation.verdict_store import History
 from envbuilder.verdict import HostRef, Verdict
 from envbuilder.workspace import Workspace
 
@@ -119,17 +126,21 @@ def test_hosts_that_share_only_the_registry_add_up(world: World) -> None:
     assert world.verify("H100/550").accepted is False
 
 
-def test_interrupted_attachment_goes_on_without_a_second_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("step", ["History", "attach_all", "remove"])
+def test_interrupted_attachment_goes_on_without_a_second_run(
+    world: World, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
     broken = failed_verdict(finished=datetime.now(UTC).isoformat())
     gone = InfrastructureError("the registry does not answer")
     with monkeypatch.context() as patch:
-        patch.setattr(attestation, "attach_all", lambda *_: (_ for _ in ()).throw(gone))
+        patch.setattr(attestation, step, lambda *_: (_ for _ in ()).throw(gone))
         with pytest.raises(InfrastructureError):
             world.hopper.attach(broken)
     assert world.hopper.attach().verdict == "FAILED", "what was reached counts: no run until it passes"
     assert len(world.hopper.judged) == 1
     assert world.hopper.attach().verdict == "PASSED", "once it is attached, whoever asks again has it run again"
-    assert len(world.hopper.judged) == 2
+    kept, _ = History(Workspace(world.hopper.folder).history).read()
+    assert (len(world.hopper.judged), len(kept)) == (2, 2)
 
 
 def test_second_command_for_one_digest_is_refused(tmp_path: Path) -> None:

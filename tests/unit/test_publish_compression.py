@@ -100,7 +100,7 @@ def test_each_form_is_one_manifest_of_the_validated_image(bench: Bench, compress
     assert not list(bench.world.folder.rglob("envbuilder-zstd-*")), "a temporary file was left"
 
 
-def test_same_image_gives_the_same_digest_without_the_journal(bench: Bench) -> None:
+def test_same_image_gives_the_same_digest_without_the_finished_steps(bench: Bench) -> None:
     first = bench.publish()
     content = dict(bench.state.manifests), dict(bench.state.tags)
     assert bench.publish() == first

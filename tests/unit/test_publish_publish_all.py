@@ -1,4 +1,4 @@
-"""What a publication begins with: words of the command, tags, the journal, records of builds, earlier verdicts."""
+"""What a publication begins with: words of the command, tags, finished steps, records of builds, earlier verdicts."""
 
 import ast
 import json
@@ -18,8 +18,6 @@ from click.testing import CliRunner
 from factories import A100, H100, check, digest, failed_verdict, gpu_verdict, inconclusive_verdict, verdict
 from fake_engine import FakeEngine
 from google.protobuf import json_format
-from hypothesis import given
-from hypothesis import strategies as st
 from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
 from publishing_world import ENVIRONMENT, NOW, World, answering, attached, public_tags, scratch_world
 from registries import modern_registry
@@ -39,8 +37,7 @@ from envbuilder.image.build import Built, ensure
 from envbuilder.image.names import BASE_KEY_LABEL
 from envbuilder.matrix import Budgets
 from envbuilder.publish import verify_request
-from envbuilder.publish.attestation import PublishSession, ValidationTerms
-from envbuilder.publish.journal import Journal, JournalEntry, exclusively
+from envbuilder.publish.attestation import PublishSession, ValidationTerms, exclusively
 from envbuilder.publish.publish_all import PublishOptions, _statements, plan_all, publish, publish_all, sealer_of
 from envbuilder.publish.tags import check_moving, destination, meant_by, staging_tag
 from envbuilder.publish.verification import advising
@@ -53,27 +50,6 @@ from envbuilder.registry.referrers import document
 from envbuilder.validation import suite_plan
 from envbuilder.verdict import EngineRef, HostRef, Verdict
 from envbuilder.workspace import Workspace, cache, cache_dir, write_document
-
-
-@given(st.integers(min_value=0, max_value=400))
-def test_line_that_a_kill_cut_short_is_not_there(tmp_path_factory, cut: int) -> None:
-    path = tmp_path_factory.mktemp("journal") / "j.jsonl"
-    journal = Journal(path)
-    steps = [
-        JournalEntry(step="staged", digest="a"),
-        JournalEntry(step="validated", digest="a"),
-        JournalEntry(step="stated", digest="a"),
-    ]
-    for entry in steps:
-        journal.note(entry)
-    data = path.read_bytes()
-    path.write_bytes(data[:cut])
-    left = Journal(path)
-    whole = data[:cut].count(b"\n") + (data[:cut].endswith(b"}") if cut < len(data) else 0)
-    assert left.entries == tuple(steps[:whole])
-    left.note(JournalEntry(step="stated", digest="b"))
-    assert Journal(path).entries == (*steps[:whole], JournalEntry(step="stated", digest="b"))
-    assert Journal(path).last("stated") == JournalEntry(step="stated", digest="b")
 
 
 def test_index_has_no_configuration() -> None:
@@ -321,11 +297,6 @@ class Publisher:
 
         made = self.world.tools(judge, terms=terms, **tools)
         assert publish(self.world.publication("scratch:1"), made).published
-
-    @property
-    def journal(self) -> Path:
-        (path,) = (self.world.folder / "publish").glob("*.jsonl")
-        return path
 
 
 @pytest.fixture
