@@ -20,7 +20,7 @@ try:
     from envbuilder.finding import Code, code_texts
     from envbuilder.jobs import compatibility
     from envbuilder.publish.verification import reason_texts, shown
-    from envbuilder.validation.checks import CHECKS
+    from envbuilder.validation.suite_plan import CHECKS
     from envbuilder.verdict import LEVELS
 except ModuleNotFoundError as error:
     sys.exit(f"{error.name} is not installed: activate .venv (source .venv/bin/activate) or run make setup")

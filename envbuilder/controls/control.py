@@ -11,7 +11,7 @@ from envbuilder.errors import UsageError
 from envbuilder.finding import Code
 from envbuilder.image.host_settings import WITH_HOST
 from envbuilder.support import decoding
-from envbuilder.validation.checks import Check, Profile
+from envbuilder.validation.suite_plan import Check, Profile
 from envbuilder.workspace import packaged_yaml
 
 Base = Literal["cpu", "gpu", "told-gpu", "system-gpu", "numpy-1"]

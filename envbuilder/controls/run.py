@@ -27,8 +27,8 @@ from envbuilder.pypi.client import PackageIndex
 from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
 from envbuilder.support.console import Console
-from envbuilder.validation.checks import Profile
 from envbuilder.validation.image_files import read_layers
+from envbuilder.validation.suite_plan import Profile
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.validation.verdict_store import record
 from envbuilder.verdict import CheckResult, Verdict, Word

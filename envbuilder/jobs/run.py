@@ -23,7 +23,7 @@ from envbuilder.support import decoding
 from envbuilder.support.console import Console, step_line
 from envbuilder.support.tables import folded, table
 from envbuilder.support.threads import in_parallel
-from envbuilder.validation.checks import Profile
+from envbuilder.validation.suite_plan import Profile
 from envbuilder.validation.suite_session import progress_of
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.validation.verdict_store import validate_and_record

@@ -39,8 +39,8 @@ from envbuilder.registry.reference import Reference
 from envbuilder.support import decoding
 from envbuilder.support.console import Console, Task
 from envbuilder.validation import known_image
-from envbuilder.validation.checks import Profile
 from envbuilder.validation.image_files import read_image
+from envbuilder.validation.suite_plan import Profile
 from envbuilder.validation.suite_session import progress_of
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import Verdict

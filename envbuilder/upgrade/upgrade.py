@@ -39,7 +39,7 @@ from envbuilder.upgrade.pairs import ROUNDS, Pair, UpgradeOptions, hosts, no_row
 from envbuilder.upgrade.policy import BY_FACTS, ClauseRule, Policy, judge
 from envbuilder.upgrade.text import as_markdown
 from envbuilder.upgrade.user_tests import SUITE_LIMIT_S, TEST_LIMIT_S, UserSuite, read_files, read_suite, run_on_both
-from envbuilder.validation.checks import CHECKS
+from envbuilder.validation.suite_plan import CHECKS
 from envbuilder.verdict import span
 from envbuilder.workspace import Workspace, content_key, temporary_folder, write_atomically, write_document
 

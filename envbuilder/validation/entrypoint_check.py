@@ -16,8 +16,8 @@ import msgspec
 from envbuilder.engine.port import ContainerResult, ContainerSpec, Engine, Image
 from envbuilder.finding import Severity
 from envbuilder.support import decoding, terminal_text
-from envbuilder.validation.checks import Check
 from envbuilder.validation.image_context import found
+from envbuilder.validation.suite_plan import Check
 from envbuilder.verdict import CheckResult
 from envbuilder.workspace import packaged_yaml
 

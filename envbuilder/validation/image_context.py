@@ -27,8 +27,7 @@ from envbuilder.validation.image_loader import (
     LocalSearch,
     distributions,
 )
-from envbuilder.validation.layer_scan import FileRow
-from envbuilder.validation.secret_scan import INSTRUCTION, secrets_in
+from envbuilder.validation.layer_scan import INSTRUCTION, FileRow, secrets_in
 from envbuilder.validation.suite_plan import Facts
 from envbuilder.verdict import Measurement
 from envbuilder.workspace import packaged_yaml

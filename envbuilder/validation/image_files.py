@@ -26,7 +26,6 @@ _SCANNER = (
     "validation/layer_scan.py",
     "validation/paths.yaml",
     "validation/secret_patterns.yaml",
-    "validation/secret_scan.py",
     "probes/suite/elf.py",
 )
 """The files that determine a layer's record: their contents are part of the cache key."""

@@ -11,8 +11,8 @@ from envbuilder import verdict
 from envbuilder.environment import Flavor
 from envbuilder.finding import Code, Finding, Severity, worst_first
 from envbuilder.matrix import Budgets
-from envbuilder.validation.checks import Check
 from envbuilder.validation.image_context import found
+from envbuilder.validation.suite_plan import Check
 from envbuilder.verdict import CheckLevel, CheckResult, Level, Measurement, Word, is_passed
 from envbuilder.workspace import packaged_yaml
 

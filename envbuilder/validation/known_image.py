@@ -14,10 +14,10 @@ from envbuilder.finding import Finding
 from envbuilder.image.names import HOST_LABELS
 from envbuilder.support import decoding
 from envbuilder.validation import suite_plan
-from envbuilder.validation.checks import Check
 from envbuilder.validation.image_context import instruction
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.layer_scan import LayerRecord
+from envbuilder.validation.suite_plan import Check
 from envbuilder.verdict import CheckResult, Measurement
 from envbuilder.workspace import digest
 

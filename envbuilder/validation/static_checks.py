@@ -23,8 +23,7 @@ from envbuilder.support.architectures import ARCHS
 from envbuilder.validation.image_context import SHOWN, CheckOutput, ImageContext, found, listed, output
 from envbuilder.validation.image_loader import LOADED, OF_PACKAGE, Unmet, distributions, python_of, site_of, unmet
 from envbuilder.validation.installed_files import area_output, compared
-from envbuilder.validation.layer_scan import PATHS
-from envbuilder.validation.secret_scan import INSTRUCTION, VARIABLE, secrets_in
+from envbuilder.validation.layer_scan import INSTRUCTION, PATHS, VARIABLE, secrets_in
 from envbuilder.versions import key_or_none, minor
 
 _UNMET = {"numpy": "unmet_numpy", "protobuf": "unmet_protobuf", "keras": "unmet_keras"}

@@ -24,9 +24,8 @@ from envbuilder.probes.suite.drawn_product import SHAPE, SIZES, drawn
 from envbuilder.probes.suite.watchdog import Limits
 from envbuilder.support import decoding, subprocesses, terminal_text
 from envbuilder.support.console import Task
-from envbuilder.validation.checks import HOST_GROUPS, Check
 from envbuilder.validation.image_context import found, one_line
-from envbuilder.validation.suite_plan import probe_files
+from envbuilder.validation.suite_plan import HOST_GROUPS, Check, probe_files
 from envbuilder.verdict import CheckLevel, CheckResult, GpuSeen, HostRef, Outcome, Phase, every_on
 from envbuilder.workspace import temporary_folder, write_atomically
 

@@ -29,14 +29,13 @@ from envbuilder.pypi.client import PackageIndex
 from envbuilder.simulated.compiler import Simulation
 from envbuilder.support import decoding
 from envbuilder.validation import image_claims, known_image, suite_plan, suite_session
-from envbuilder.validation.checks import Check, Profile
 from envbuilder.validation.entrypoint_check import check_entrypoint
 from envbuilder.validation.image_context import CheckOutput, ImageContext, found
 from envbuilder.validation.image_files import ImageFiles, is_list, read_image
 from envbuilder.validation.image_loader import InstalledFramework, LocalPython, distributions, site_of
 from envbuilder.validation.judge import Causes, assemble, judge
 from envbuilder.validation.known_image import KnownImage
-from envbuilder.validation.suite_plan import Facts
+from envbuilder.validation.suite_plan import Check, Facts, Profile
 from envbuilder.validation.suite_session import PROBES, START, SUITE_S, Progress, Session, Unfinished
 from envbuilder.verdict import Addition, CheckResult, EngineRef, ImageRef, Verdict, any_simulated, span
 

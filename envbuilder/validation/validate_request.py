@@ -26,7 +26,7 @@ from envbuilder.support import decoding
 from envbuilder.support.console import Console
 from envbuilder.support.tables import table
 from envbuilder.validation import known_image
-from envbuilder.validation.checks import Profile
+from envbuilder.validation.suite_plan import Profile
 from envbuilder.validation.suite_session import progress_of
 from envbuilder.validation.validate import ValidationRequest, lower_image, validate, validate_here
 from envbuilder.validation.verdict_store import validate_and_record

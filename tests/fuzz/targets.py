@@ -49,9 +49,9 @@ from envbuilder.support import decoding, terminal_text
 from envbuilder.support.docker_config import find_login
 from envbuilder.support.yaml_reader import parse_yaml
 from envbuilder.upgrade import compare, document, observe, policy, user_tests
-from envbuilder.validation import image_claims, image_files, image_loader, layer_scan, secret_scan, validate_request
-from envbuilder.validation.checks import CHECKS
+from envbuilder.validation import image_claims, image_files, image_loader, layer_scan, validate_request
 from envbuilder.validation.image_settings import keras_settings
+from envbuilder.validation.suite_plan import CHECKS
 from envbuilder.validation.suite_session import Session
 from envbuilder.validation.verdict_store import read_verdict, users_verdict
 from envbuilder.verdict import Verdict, contradiction
@@ -385,7 +385,7 @@ def single_files(data: bytes) -> None:
     """Read single files of an image: a shared object's header, settings, a build's facts."""
     text = decoding.lossy(data)
     layer_scan._dynamic(data)
-    secret_scan.secrets_in("app/.env", data)
+    layer_scan.secrets_in("app/.env", data)
     files = image_of({"root/.keras/keras.json": data, "etc/passwd": data})
     tuple(keras_settings(context_of(files, env={"HOME": "/root"})))
     artefact.build_info(text)

@@ -20,9 +20,8 @@ from envbuilder.finding import Severity
 from envbuilder.pypi.client import open_index
 from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.validation import suite_plan, suite_session
-from envbuilder.validation.checks import Check
 from envbuilder.validation.image_files import read_layers
-from envbuilder.validation.suite_plan import Facts
+from envbuilder.validation.suite_plan import Check, Facts
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import Verdict
 

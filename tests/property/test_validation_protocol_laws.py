@@ -13,8 +13,8 @@ from suite_messages import END, START, TOKEN, lines, row
 
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite.watchdog import Limits
-from envbuilder.validation.checks import Check
 from envbuilder.validation.judge import Causes, Judgement, judge, mark_consequences
+from envbuilder.validation.suite_plan import Check
 from envbuilder.validation.suite_session import Session, Unfinished, check_protocol
 from envbuilder.verdict import CheckLevel, CheckResult
 

@@ -13,8 +13,8 @@ from made_images import SITE, context_of
 from envbuilder.engine.port import LayerFile, LayerStream
 from envbuilder.finding import Severity
 from envbuilder.validation import layer_scan
-from envbuilder.validation.checks import CHECKS
 from envbuilder.validation.image_files import ImageFiles
+from envbuilder.validation.suite_plan import CHECKS
 from envbuilder.validation.validate import run_host_checks
 
 LARGE = b"x" * layer_scan.MAX_KEPT

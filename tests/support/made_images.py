@@ -11,12 +11,11 @@ from typing import Any
 from envbuilder.engine.port import Image, LayerFile, LayerStream
 from envbuilder.finding import Finding, Severity
 from envbuilder.image.wheel_records import WheelRecords
-from envbuilder.validation.checks import CHECKS
 from envbuilder.validation.image_context import ImageContext
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.installed_files import files
 from envbuilder.validation.layer_scan import LayerRecord, scan
-from envbuilder.validation.suite_plan import Facts
+from envbuilder.validation.suite_plan import CHECKS, Facts
 from envbuilder.validation.validate import output_of
 
 SITE = "opt/venv/lib/python3.11/site-packages"

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from envbuilder.probes.suite.channel import Reader, message
-from envbuilder.validation.checks import Check
+from envbuilder.validation.suite_plan import Check
 from envbuilder.verdict import CheckLevel
 
 TOKEN = "token-of-a-test"  # noqa: S105 - it is not a secret

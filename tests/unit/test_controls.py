@@ -22,8 +22,8 @@ from envbuilder.errors import InfrastructureError, UnsatisfiableError, UsageErro
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, system_lock
 from envbuilder.simulated import profile as profiles
-from envbuilder.validation.checks import CHECKS
 from envbuilder.validation.image_context import FindingText
+from envbuilder.validation.suite_plan import CHECKS
 from envbuilder.verdict import CheckResult, Outcome, Verdict, Word
 from envbuilder.workspace import packaged_yaml
 

@@ -18,9 +18,18 @@ from table_rows import beside
 
 from envbuilder.finding import Code
 from envbuilder.validation import image_context, suite_plan
-from envbuilder.validation.checks import CHECKS, GROUPS, HOST_GROUPS, Check
 from envbuilder.validation.image_context import FindingText, found
-from envbuilder.validation.suite_plan import Facts, code_only, digest_of, for_python36, probe_files
+from envbuilder.validation.suite_plan import (
+    CHECKS,
+    GROUPS,
+    HOST_GROUPS,
+    Check,
+    Facts,
+    code_only,
+    digest_of,
+    for_python36,
+    probe_files,
+)
 from envbuilder.validation.suite_session import Progress, Session, Unfinished
 from envbuilder.verdict import LEVELS, HostRef
 from envbuilder.workspace import packaged_yaml

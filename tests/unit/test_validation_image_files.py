@@ -24,10 +24,10 @@ from envbuilder.finding import Code, Severity
 from envbuilder.probes.suite.elf import Elf
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.validation import layer_scan
-from envbuilder.validation.checks import CHECKS
 from envbuilder.validation.image_files import ImageFiles, read_image
 from envbuilder.validation.installed_files import binaries
 from envbuilder.validation.layer_scan import MAX_KEPT, Binary, own_version, scan
+from envbuilder.validation.suite_plan import CHECKS
 from envbuilder.validation.validate import run_host_checks
 
 

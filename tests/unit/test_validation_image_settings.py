@@ -9,9 +9,9 @@ from table_rows import rows
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.validation.checks import CHECKS
 from envbuilder.validation.image_settings import configuration, requirement
 from envbuilder.validation.judge import mark_consequences
+from envbuilder.validation.suite_plan import CHECKS
 from envbuilder.validation.validate import run_host_checks
 from envbuilder.verdict import CheckResult
 

@@ -22,9 +22,9 @@ from envbuilder.probes.slimming.remove_files import Row, digest_of_rows
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.client import IndexUnavailableError, PackageIndex
 from envbuilder.pypi.pages import DistFile
-from envbuilder.validation.checks import CHECKS
 from envbuilder.validation.image_context import ImageContext
 from envbuilder.validation.installed_files import files
+from envbuilder.validation.suite_plan import CHECKS
 from envbuilder.validation.validate import run_host_checks
 
 CACHED = f"{SITE}/numpy/__pycache__/__init__.cpython-311.pyc"

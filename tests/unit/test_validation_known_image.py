@@ -22,10 +22,10 @@ from envbuilder.image.context import build_files
 from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_NAME_LABEL, ENVIRONMENT_LABEL, HOST_LABELS, reference
 from envbuilder.validation import known_image, suite_plan, validate_request, verdict_store
 from envbuilder.validation import validate as validate_module
-from envbuilder.validation.checks import CHECKS
 from envbuilder.validation.image_context import ImageContext
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.known_image import KnownImage, describe, differences
+from envbuilder.validation.suite_plan import CHECKS
 from envbuilder.validation.validate import ValidationRequest, additions, validate
 from envbuilder.validation.verdict_store import validate_and_record
 from envbuilder.verdict import CheckResult, Verdict

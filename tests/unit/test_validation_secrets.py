@@ -16,8 +16,7 @@ from table_rows import rows
 from envbuilder.engine.port import LayerFile, LayerStream
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.support import pem
-from envbuilder.validation.layer_scan import scan
-from envbuilder.validation.secret_scan import INSTRUCTION, VARIABLE, secrets_in
+from envbuilder.validation.layer_scan import INSTRUCTION, VARIABLE, scan, secrets_in
 from envbuilder.validation.static_checks import layers, secrets
 
 GITHUB = b"ghp_" + b"a1B2" * 9

@@ -18,8 +18,7 @@ from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.finding import Code
 from envbuilder.support import subprocesses
 from envbuilder.validation import suite_plan
-from envbuilder.validation.checks import Check
-from envbuilder.validation.suite_plan import Facts
+from envbuilder.validation.suite_plan import Check, Facts
 from envbuilder.validation.suite_session import PROBES, START, Session, Unfinished, here, in_container
 
 LIMIT_S = 1.5

@@ -17,8 +17,8 @@ from envbuilder.catalog.store import load
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.finding import Code, Severity
 from envbuilder.probes.suite.drawn_product import SHAPE, drawn
-from envbuilder.validation.checks import CHECKS, Check
 from envbuilder.validation.entrypoint_check import check_entrypoint
+from envbuilder.validation.suite_plan import CHECKS, Check
 from envbuilder.validation.suite_session import check_product, product
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import CheckResult, HostRef, Outcome, Verdict

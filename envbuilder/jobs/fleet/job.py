@@ -23,7 +23,7 @@ from envbuilder.image.lockfile import LOCK
 from envbuilder.image.wheel_records import WheelPins, read_pins
 from envbuilder.matrix import Matrix
 from envbuilder.support import decoding
-from envbuilder.validation.checks import Profile
+from envbuilder.validation.suite_plan import Profile
 from envbuilder.verdict import HostClassState, Level, StateName, Word
 from envbuilder.workspace import Workspace, read_stored, write_atomically
 

@@ -30,7 +30,7 @@ from envbuilder.support.console import Console
 from envbuilder.support.tables import table
 from envbuilder.support.threads import in_parallel
 from envbuilder.validation import suite_plan
-from envbuilder.validation.checks import Profile
+from envbuilder.validation.suite_plan import Profile
 from envbuilder.verdict import HostRef, Level
 from envbuilder.workspace import Workspace, users_text
 
