@@ -13,7 +13,7 @@ import msgspec
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.support import pem
 from envbuilder.support.architectures import ARCHS
-from envbuilder.validation.image_context import OF_CUDA, OF_TENSORFLOW, SUITE_USER, ImageContext, listed, may, one_line
+from envbuilder.validation.image_context import SUITE_USER, ImageContext, listed, may, one_line
 from envbuilder.validation.image_files import StackedFile, is_same
 from envbuilder.validation.image_loader import LOADED, STUB_AT_MOST, InstalledPackage, distributions, prefix_of, site_of
 from envbuilder.validation.layer_scan import PATHS, FileRow
@@ -128,9 +128,6 @@ def _reported(subject: ImageContext, one: _Found) -> Reported:
     return Reported(row, finding, tuple(one.paths))
 
 
-_CUDA = re.compile(rf"(?:^|/)lib(?:{OF_CUDA})[\w-]*\.so")
-"""Libraries of CUDA: other checks report which of them is loaded."""
-
 _MACHINES = {**ARCHS, "386": "i386", "ppc64le": "ppc64le", "arm": "arm"}
 _OF_PYTHON = ("python", "pip", "pydoc", "idle", "2to3")
 """Programs in the folder of every Python; the interpreter itself is checked elsewhere."""
@@ -241,7 +238,7 @@ class _Entries:
             yield "misled"
         if path in self._files.system.altered and self._files.paths[path].layer >= self._subject.of_base:
             yield "altered"
-        if OF_TENSORFLOW.search(path):
+        if PATHS["of-tensorflow"].search(path):
             real = self._files.file(path)
             soname = real.row.binary.soname if real is not None and real.row.binary is not None else ""
             # CUPTI's file is named by year, ``libcupti.so.2020.3.1``: its soname is a link to it.
@@ -412,7 +409,8 @@ class _Entries:
         if self._subject.is_added(path) and not (PATHS["by-settings"].search(path) or path in self._hiding):
             return False
         binary = real.row.binary
-        return not (_CUDA.search(path) and (binary is None or binary.damaged or _CUDA.search(binary.soname)))
+        cuda = PATHS["cuda"].search  # other checks report which of these is loaded
+        return not (cuda(path) and (binary is None or binary.damaged or cuda(binary.soname)))
 
     @cached_property
     def _hiding(self) -> frozenset[str]:

@@ -35,13 +35,7 @@ from envbuilder.workspace import packaged_yaml
 SHOWN = 4
 """Number of paths in a message before the rest is counted."""
 
-CUDNN_FOLDER = "opt/cudnn"
-OF_CUDA = "cu(?:blas|da|dnn|fft|file|inj|pti|rand|solver|sparse|tensor)|nv[a-zA-Z]|nccl|npp"
-"""Regular expression for the names of NVIDIA's libraries after ``lib``; it does not match ``libcurl``."""
-
-OF_TENSORFLOW = re.compile(rf"/?lib(?!cuda\.so)(?:{OF_CUDA})[\w-]*\.so\.[\d.]+\Z")
-"""Libraries of CUDA that TensorFlow, or another of them, opens by name."""
-
+_CUDNN_FOLDER = "opt/cudnn"
 
 SUITE_USER = int(ContainerSpec.user.partition(":")[0])
 
@@ -213,7 +207,7 @@ class ImageContext:
         if CUDNN_LOCK not in self.system:
             return ()
         locked = {package.name: package for package in lockfile.parse(self.system[CUDNN_LOCK])}
-        return tuple((one, locked.get(one.name)) for one in distributions(self.files, CUDNN_FOLDER))
+        return tuple((one, locked.get(one.name)) for one in distributions(self.files, _CUDNN_FOLDER))
 
 
 @dataclass(frozen=True)

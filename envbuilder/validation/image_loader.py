@@ -267,9 +267,6 @@ class ImageSearch(LocalSearch):
 LOADED = ("libcuda.so.1", "libnvidia-ml.so.1")
 """The driver libraries that TensorFlow and NVML load by name."""
 
-FROM_DRIVER = re.compile(r"lib(cuda|nvidia-[\w-]+|nvcuvid|nvoptix)\.so")
-"""Libraries of the host's driver: an image that holds them is wrong, one that lacks them is right."""
-
 LINUX_ITSELF = ("ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "linux-vdso.so.1")
 
 Unmet = tuple[str, str, list[str]]
@@ -284,7 +281,7 @@ def unmet(search: Search, root: str, before: Iterable[str] = ()) -> list[Unmet]:
     while queue:
         user, chain = queue.pop(0)
         for name in user.needed:
-            if name in loaded or FROM_DRIVER.match(name):
+            if name in loaded or PATHS["driver"].match(name):
                 continue
             loaded.add(name)
             where, tried = search.find(name, user, chain)

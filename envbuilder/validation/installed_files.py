@@ -20,7 +20,6 @@ from envbuilder.support import decoding
 from envbuilder.validation.file_areas import Difference, Event, Reported, Reporter, report
 from envbuilder.validation.image_claims import build_note, carried_list, without_cuda
 from envbuilder.validation.image_context import (
-    OF_TENSORFLOW,
     SHOWN,
     CheckOutput,
     ImageContext,
@@ -217,7 +216,7 @@ def _loaded(subject: ImageContext) -> Iterator[str]:
     own = (path for path in files.paths if path.startswith(below) and files.file(path))
     yield from (path for path in own if path.endswith(".py") or PATHS["object"].search(path))
     for folder in tensorflow_install.search_path(search, python.own(search)):
-        libraries = filter(OF_TENSORFLOW.match, search.names(folder))
+        libraries = filter(PATHS["of-tensorflow"].match, search.names(folder))
         yield from (files.resolve(f"{folder}/{name}") for name in libraries if files.file(f"{folder}/{name}"))
 
 

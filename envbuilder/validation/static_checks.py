@@ -250,9 +250,6 @@ _BUNDLE, _PACKAGED = "etc/ssl/certs/ca-certificates.crt", "usr/share/ca-certific
 _MOST_SHOWN, _MOST_TEXTS, _MOST_TEXT = 40, 2000, 1 << 20
 """Findings of a check; variables, labels and instructions that are searched, and their bytes."""
 
-_COMPILED = re.compile(r"__pycache__/([^/]+)\.cpython-[^/]+\.pyc\Z")
-"""Byte code is as public as its source; the check `files` compares them."""
-
 _SETS = re.compile(r"(?:/bin/sh -c #\(nop\)\s+)?(ENV|LABEL|CMD|ENTRYPOINT) ")
 _LEAST_VALUE = 7
 """Characters of a value; shorter ones occur in other words."""
@@ -262,7 +259,7 @@ def secrets(subject: ImageContext) -> CheckOutput:
     left = list(_left(subject, hidden=False))
     public = {path for path in compared(subject).same if site_of(path)} if left else ()  # published examples
     findings = [
-        *(one for path, one in left if _COMPILED.sub(r"\1.py", path) not in public),
+        *(one for path, one in left if PATHS["compiled"].sub(r"\1.py", path) not in public),  # as public as its source
         *_configured(subject),
         *_authorities(subject),
         *([found("root_by_default")] if subject.user == 0 else []),

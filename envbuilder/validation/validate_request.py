@@ -25,13 +25,14 @@ from envbuilder.simulated.compiler import Simulation, simulation
 from envbuilder.support import decoding
 from envbuilder.support.console import Console
 from envbuilder.support.tables import table
+from envbuilder.support.templates import text_template
 from envbuilder.validation import known_image
 from envbuilder.validation.suite_plan import Profile
 from envbuilder.validation.suite_session import progress_of
 from envbuilder.validation.validate import ValidationRequest, lower_image, validate, validate_here
 from envbuilder.validation.verdict_store import validate_and_record
 from envbuilder.verdict import Verdict
-from envbuilder.workspace import Workspace, read_document
+from envbuilder.workspace import Workspace, read_document, shipped
 
 _NAME = re.compile(r"[a-z0-9]+([._:@/-]+[A-Za-z0-9_]+)*", re.IGNORECASE)
 _ID = re.compile(_NAME.pattern.replace("/", ""), re.IGNORECASE)
@@ -150,26 +151,13 @@ _SHOWN = 400
 """Characters of a finding or reason: XLA names every place in which it looked for a program."""
 
 
-def _shortened(line: str) -> str:
-    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
-
-
 def as_text(verdict: Verdict) -> str:
-    rows = [
+    checks = [
         (check.level, check.name, check.outcome, f"{check.duration_s:.2f} s", " ".join(check.observed.split())[:100])
         for check in verdict.checks
     ]
-    lines = [table(("level", "check", "outcome", "time", "observed"), rows), ""]
-    timed = ((phase.phase, sorted(phase.cold_s or phase.warm_s)) for phase in verdict.timeline)
-    lines += [f"  {name:<34}{samples[len(samples) // 2]:10.4f} s" for name, samples in timed if samples]
-    lines += [""] * bool(verdict.timeline)
-    for finding in verdict.findings:
-        lines.append(_shortened(f"{finding.severity}: {finding.code} {finding.message}"))
-        lines += [f"  fix: {finding.fix}"] if finding.fix else []
-    lines += [_shortened(f"reason: {reason}") for reason in verdict.reasons]
-    for one in verdict.additions:
-        size = f"({one.files} files, {one.size / 1e6:.1f} MB)"
-        lines.append(" ".join(filter(None, ("added:", one.kind, one.name, one.version, size))))
-    simulated = ", simulated" if verdict.simulated else ""
-    lines.append(f"{verdict.image.reference}: {verdict.verdict} (level {verdict.level}{simulated})")
-    return "\n".join(lines)
+    shortened = {"shortened": lambda line: line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"}
+    template = text_template(shipped("templates") / "validation" / "verdict.txt.j2", shortened)
+    return template.render(
+        verdict=verdict, rows=table(("level", "check", "outcome", "time", "observed"), checks)
+    ).rstrip()
