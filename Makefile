@@ -8,7 +8,7 @@ PYTEST := $(PYTHON) -m pytest --dist loadfile --no-loadscope-reorder
 # Without byte code, every command that a test starts compiles 300 modules first: half a second.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run lint test test-full fuzz soak shipped images bench clean
+.PHONY: help setup run lint test not-full test-full fuzz soak shipped images bench clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,10 +33,12 @@ lint: ## Check formats, lint, types and the generated files in images/
 	@$(VENV)/bin/mypy
 	@$(ENVBUILDER) render --check
 
-test: ## Run what CI runs: lint, then every test that is not marked `full`
+test: ## Run what CI runs: lint, and every test that is not marked `full`
 	@scripts/setup engine dev registry browser
-	@$(MAKE) --no-print-directory lint
-	@$(PYTEST) -n 3 -m "not full"  # on 2 cores: many tests wait for an engine or a registry
+	@$(MAKE) --no-print-directory -j 2 lint not-full
+
+not-full:
+	@$(PYTEST) -n 4 -m "not full"  # on 2 cores: many tests wait for an engine or a registry
 
 test-full: ## Run what `make test` leaves out, in at most 45 minutes: all controls, adversarial images, long tests
 	@scripts/setup engine dev registry compose browser slurm metrics clock trace
