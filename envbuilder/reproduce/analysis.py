@@ -16,7 +16,6 @@ from envbuilder.reproduce.messages.catalog import find
 from envbuilder.reproduce.question import Case
 from envbuilder.reproduce.rebuild import Rebuild, plan
 from envbuilder.reproduce.report.read import cleaned, read
-from envbuilder.reproduce.transcript import as_written
 from envbuilder.workspace import Workspace, write_atomically
 
 
@@ -43,8 +42,6 @@ def analyse(text: str, catalog: Catalog, driver_here: str | None = None) -> Anal
     predicted = predict(case)
     rebuild = plan(case, predicted, driver_here)
     diagnosis = diagnose(case, predicted)
-    if diagnosis.quote and (line := as_written(text, diagnosis.line)):
-        diagnosis = msgspec.structs.replace(diagnosis, quote=line)
     closest = closest_environment(case, diagnosis)
     near, environment = closest if closest is not None else (None, None)
     document = ReproduceDocument(

@@ -5,7 +5,6 @@ Forecasts come from versions, other builds, images with known defects, and pause
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Literal, get_args
@@ -287,76 +286,3 @@ def _waiting(case: Case, known: frozenset[Code]) -> Iterator[Finding]:
             yield finding(Code.GPU_MEMORY, "in_use", used=row.values["used"], total=row.values["total"])
     if {"stuck", "several"} <= set(reported.complaints) and not known - {Code.OTHER_BUILD, Code.UNKNOWN}:
         yield finding(Code.STALLS, "several_gpus")
-
-
-_MOVES = ("latest", "nightly", "devel")
-"""Tags that are moved to newer images."""
-
-
-class ImageDefect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    id: str
-    images: str
-    shows: tuple[str, ...]
-    since: str
-    code: Code
-    what: str
-    fix: str
-    sources: tuple[dict[str, str], ...]
-    until: str | None = None
-    library: str = ""
-
-
-@cache
-def image_defect_rows() -> tuple[ImageDefect, ...]:
-    return packaged_yaml("reproduce/image_defects.yaml", tuple[ImageDefect, ...])
-
-
-def image_defects(case: Case) -> dict[Finding, tuple[str, ...]]:
-    """Find the known defects of the images that a report names, and the messages that each explains.
-
-    An error if a log message proves it. INFO if the tag moved to an image without it, or if no message proves it but it
-    explains the complaint.
-    """
-    reported, symptoms = case.reported, case.messages
-    named = [value for row in symptoms for name, value in row.values.items() if name.startswith("image")]
-    images = dict.fromkeys([*named, *([reported.image] if reported.image else [])])
-    found = {}
-    for row in image_defect_rows():
-        image = next((image for image in images if re.fullmatch(row.images, image)), None)
-        if image is None:
-            continue
-        shown = next((each for each in symptoms if _shows(row, each, image)), None)
-        said = any(get(each.signature).code is not None for each in symptoms)
-        if shown is None and (said or not reported.complaints or not explains(row.code, reported)):
-            continue
-        sure = shown is not None and (not _moves(image) or row.until is None)
-        found[_of_image(row, image, shown, sure=sure)] = row.shows if sure else ()
-    return found
-
-
-def _moves(image: str) -> bool:
-    return image.rpartition(":")[2].startswith(_MOVES)
-
-
-def _shows(row: ImageDefect, symptom: MessageMatch, image: str) -> bool:
-    """Return True if a message belongs to this defect: same image, and same library if it names one."""
-    if symptom.signature not in row.shows or not symptom.exact:
-        return False
-    own = [value for name, value in symptom.values.items() if name.startswith("image")]
-    return (not own or image in own) and symptom.values.get("library", row.library) == row.library
-
-
-def _of_image(row: ImageDefect, image: str, shown: MessageMatch | None, *, sure: bool) -> Finding:
-    until = f" to {row.until}" if row.until else ""
-    known = f"known from {row.since}{until}" if row.until != row.since else f"known of {row.since}"
-    said = f"Line {shown.line} shows a known defect of {image}" if sure and shown else f"A defect of {image} is known"
-    whose = "" if sure or not _moves(image) else "; it is unknown whether this pull of the tag has it"
-    return Finding(
-        code=row.code,
-        severity=Severity.ERROR if sure else Severity.INFO,
-        subject=image,
-        message=f"{said}: {row.what} ({known}){whose}.",
-        found=image,
-        fix=row.fix,
-        sources=tuple(source["url"] for source in row.sources),
-    )

@@ -12,7 +12,7 @@ import msgspec
 from envbuilder import versions
 from envbuilder.catalog.model import DISTRIBUTIONS
 from envbuilder.compat.check import findings_of
-from envbuilder.compat.findings import finding, listed, name_of, span
+from envbuilder.compat.findings import finding, listed
 from envbuilder.compat.unknown import elsewhere, side_by_side
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.reproduce import causes, terms
@@ -23,7 +23,7 @@ from envbuilder.reproduce.question import Case, is_since, release_of
 from envbuilder.reproduce.report.read import TAG
 from envbuilder.reproduce.report.reported import Complaint, Reported, Trust
 from envbuilder.reproduce.terms import Facts, filled, filled_or_none
-from envbuilder.versions import minor, names_line
+from envbuilder.versions import minor
 
 _INFERRED = "no CUDA"
 """What a rule found that only the absence of other statements suggests."""
@@ -50,14 +50,12 @@ def predict(case: Case) -> tuple[Finding, ...]:
     outranked = {cause_of(code).outranks for code in proved}
     ruled = tuple(terms.with_command(row, case) for row in forecasts if cause_of(row.code).area not in outranked)
     elsewhere, tagged = tuple(_other_system(case, shown)), tuple(_other_tag(case.reported))
-    held = {name: release_of(text) for name in DISTRIBUTIONS if (text := _installed(name, case.reported))}
+    held = {name: release_of(text) for name in DISTRIBUTIONS if (text := case.reported.packages.get(name))}
     predicted = tuple(
         row if row.code in proved or explains(row.code, case.reported) else as_remark(row)
         for row in (*elsewhere, *side_by_side(held, case.catalog), *ruled)
     )
-    images = causes.image_defects(case)
-    explained = {get(name).code for names in images.values() for name in names}
-    kept = tuple(row for row in (*predicted, *_besides(shown, predicted)) if row.code not in explained)
+    kept = (*predicted, *_besides(shown, predicted))
     if elsewhere and all(get(row.signature).layer == "symptom" for row in case.messages if get(row.signature).code):
         kept = predicted
     if builds and all(get(row.signature).layer == "symptom" for row in case.messages if get(row.signature).code):
@@ -66,15 +64,9 @@ def predict(case: Case) -> tuple[Finding, ...]:
         kept = tuple(row for row in kept if row.code is not Code.PACKAGE_CONFLICT)
     if case.reported.origin == "jetson":  # no wheel of the index fits it
         kept = tuple(row for row in kept if not cause_of(row.code).no_wheel)
-    known = (*tagged, *images, *kept, *builds)
+    known = (*tagged, *kept, *builds)
     codes = frozenset(row.code for row in known if is_cause(row))
     return causes.by_cause((*known, *causes.slow_starts(case, codes)), proved)
-
-
-def _installed(name: str, reported: Reported) -> str | None:
-    labels = (row for row in reported.evidence if (row.field, row.source) == ("tensorflow", "form"))
-    own = (row.value for row in labels if re.match(rf"\W*{name}\s*[:=]", row.text.replace("_", "-"), re.IGNORECASE))
-    return reported.packages.get(name) or next(own, None)
 
 
 _TOWARDS_A_GPU: set[Layer] = {"driver", "loader", "container", "symptom"}
@@ -204,10 +196,6 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     if lead is None and gpu is not None and case.asks_for_versions:
         cause = f"The question is which versions go together for {gpu}: the closest environment below works on it."
         return ReportDiagnosis(cause=cause, confidence="likely", place="versions", harmless=harmless)
-    if lead is None and marked("asks", case.messages) and (answer := _built_with(case)) is not None:
-        bring = "" if "can stay." in answer else terms.bring_cuda(case)
-        fix = GRAMMAR.ask["own_cuda"] if case.release is None else bring
-        return ReportDiagnosis(cause=answer, confidence="likely", place="versions", fix=fix, harmless=harmless)
     symptom = shown is not None and shown.layer == "symptom"
     alone = shown is not None and not symptom and not shown.prose and "suggests" not in shown.marks
     proved = decisive is not None and decisive.exact and alone and lead is not None and lead.found != _INFERRED
@@ -223,13 +211,7 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
         cause = no_reason if lead is not None else GRAMMAR.open_question(case.reported.complaints).missing
         cause = _told_apart(case) or cause + _fitting(case)
         return ReportDiagnosis(cause=cause, confidence="unsure", place="unknown", **common)
-    better = _better(lead, facts)
-    fix = terms.fitting(better, case)
-    if better and not fix:
-        message = lead.message.removeprefix(f"Line {line} shows it. ")
-        cause = f"{message} The usual fix was tried, as the report says: {better}"
-        return ReportDiagnosis(cause=cause, confidence="unsure", place="unknown", codes=(lead.code,), **common)
-    lead = msgspec.structs.replace(lead, fix=fix)
+    lead = msgspec.structs.replace(lead, fix=_better(lead, facts))
     after = _after(lead, case, told)
     if after is not None:
         pair = f"{after.fix} With that driver: {lead.fix}" if cause_of(after.code).area == "host" else after.fix
@@ -275,34 +257,6 @@ def _answering(case: Case) -> MessageMatch | None:
     known += [row for row in reversed(rows) if row.signature == "last_exception"]
     fits = (row for row in causes.standing(known, case) if asked <= (get(row.signature).explains or asked))
     return _complained_noise(case) or next(fits, None)
-
-
-def _built_with(case: Case) -> str | None:
-    """Answer which CUDA a release takes, or which releases a CUDA serves; None if the report names neither."""
-    release, cuda = case.release, case.reported.cuda
-    if release is not None and release.cuda is not None:
-        pythons = f"Python {release.pythons[0]} to {release.pythons[-1]}, " if release.pythons else ""
-        built = f"{name_of(release)} was built for {pythons}CUDA {release.cuda} and cuDNN {release.cudnn}."
-        same = versions.is_prefix(release.cuda, cuda or "0") or (
-            versions.same_major(release.cuda, cuda) and versions.major(release.cuda) >= terms.FIRST_BY_MAJOR
-        )
-        named = "the same file names, and can stay" if same else "other file names; it can stay next to that"
-        return f"{built} CUDA {cuda} has {named}." if cuda is not None and names_line(cuda) else built
-    if case.version is not None or cuda is None or not names_line(cuda):
-        return None
-    rows = [row for name in DISTRIBUTIONS for row in case.catalog.releases(name) if row.gpu and row.cuda]
-    by_cuda: dict[str, set[str]] = {}
-    for row in rows:
-        by_cuda.setdefault(minor(row.cuda or ""), set()).add(minor(row.version))
-    lines = {
-        text: f"CUDA {text}: TensorFlow {span(sorted(known, key=versions.key))}" for text, known in by_cuda.items()
-    }
-    if minor(cuda) in lines:
-        return f"Built with {lines[minor(cuda)]}."
-    below = max((text for text in lines if not versions.at_least(text, cuda)), key=versions.key, default=None)
-    above = min((text for text in lines if versions.at_least(text, cuda)), key=versions.key, default=None)
-    near = "; ".join(lines[text] for text in (below, above) if text is not None)
-    return f"No TensorFlow of the package index was built with CUDA {cuda}. Next to it: {near}."
 
 
 def _fitting(case: Case) -> str:

@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 import msgspec
 
 from envbuilder.compat.question import cudnn_of_number
-from envbuilder.versions import at_least, is_prefix, key_or_none, line, major, minor, numbers, same_major
+from envbuilder.versions import at_least, is_prefix, key_or_none, line, minor, numbers, same_major
 from envbuilder.workspace import packaged_yaml
 
 
@@ -36,14 +36,6 @@ class OldRelease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def newest(self) -> str:
         return self.tag.partition("-")[0]
 
-    @property
-    def pin(self) -> str:
-        return f"tensorflow-gpu=={self.newest}"
-
-    @property
-    def range(self) -> str:
-        return f"{self.first} to {minor(self.last)}"
-
     def image_tag(self, version: str, python: str | None) -> str:
         tag = self.tag if version == self.newest else f"{minor(version)}.0-gpu-py3"
         return tag.removesuffix("-py3") if is_prefix("2", python or "3") else tag
@@ -62,7 +54,7 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parts: dict[str, str | tuple[str, ...]]
     fields: dict[str, str]
     conversions: dict[str, tuple[str, str]]
-    gpu_spellings: tuple[tuple[str, str], ...]
+    spellings: dict[str, tuple[tuple[str, str], ...]]
     cleaning: dict[str, tuple[tuple[str, str], ...]]
     labels: tuple[Label, ...]
     titles: dict[str, str]
@@ -81,11 +73,9 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     starting: tuple[str, ...]
     of_environments: tuple[str, ...]
     published_tags: dict[str, str]
+    images: dict[str, str]
     standalone_keras: dict[str, str]
-    libc_since: dict[str, str]
     toolkit_paths: dict[str, str]
-    tried: dict[str, tuple[str, ...]]
-    unfit: dict[str, tuple[str, ...]]
     after_windows: tuple[str, ...]
     open_questions: dict[str, OpenQuestion]
     ask: dict[str, str]
@@ -176,52 +166,35 @@ def fits(field: str, value: str) -> bool:
     return kind != "python" or numbers(value)[:2] <= (3, 20)  # Python 3.68 was never released
 
 
-def _cuda_of_soname(text: str) -> str:
-    """Return the CUDA version of a libcudart file name: 10.1 is exact, 11.0 is any 11, 12 any 12."""
-    names_the_major_from = 11
-    return str(major(text)) if major(text) >= names_the_major_from else line(text)
-
-
-def _cuda_of_dll(text: str) -> str:
-    """Decode the suffix of DLLs: 101 is CUDA 10.1, 110 is any 11, 12 any 12."""
-    two_digits = 2
-    if len(text) <= two_digits:
-        return f"{text[0]}.{text[1]}" if text[0] != "1" else text
-    return "11" if text.startswith("11") else f"{text[:-1]}.{text[-1]}"
-
-
-def _dotted(text: str) -> str:
-    return ".".join(re.findall(r"[0-9]+", text))
+_UPPER = re.compile(r"\A[ahlvpktb][0-9]{1,3}[a-z]?\Z|\b(?i:rtx|gtx|gt|mx)\b(?= [0-9])", re.ASCII)
 
 
 @lru_cache(maxsize=4_096)
+def respelt(text: str, spelling: str) -> str:
+    for found, replacement in GRAMMAR.spellings[spelling]:
+        text = pattern(found, any_case=True).sub(replacement, text)
+    return text
+
+
 def tidy_gpu(text: str) -> str:
     """Normalise a GPU name: ``nvidia rtx3090ti`` becomes ``RTX 3090 Ti``."""
     text = text.strip(" ,;|")
     text = text if text.endswith("...") else text.rstrip(".")
-    for found, replacement in GRAMMAR.gpu_spellings:
-        text = pattern(found, any_case=True).sub(replacement, text)
-    return _UPPER.sub(lambda name: name[0].upper(), text.strip())
-
-
-_UPPER = re.compile(r"\A[ahlvpktb][0-9]{1,3}[a-z]?\Z|\b(?i:rtx|gtx|gt|mx)\b(?= [0-9])", re.ASCII)
-
-_WRITTEN: dict[str, Callable[[str], str]] = {
-    "as written": str,
-    "lower case": str.lower,
-    "dotted": _dotted,
-    "first digit": lambda text: f"{text[0]}.{text[1:]}",
-    "last digit": lambda text: f"{text[:-1]}.{text[-1]}",
-    "number": cudnn_of_number,
-    "soname": _cuda_of_soname,
-    "dll": _cuda_of_dll,
-    "gpu": tidy_gpu,
-}
+    return _UPPER.sub(lambda name: name[0].upper(), respelt(text, "gpu").strip())
 
 
 def converted(group: str, text: str) -> tuple[str, str]:
-    field, how = GRAMMAR.conversions.get(group, (group, "as written"))
-    return field, _WRITTEN[how](text) if how in _WRITTEN else how
+    """Return the field of a group and its value: a function's, respelt, or the same for every text."""
+    field, how = GRAMMAR.conversions.get(group, (group, ""))
+    functions: dict[str, Callable[[str], str]] = {
+        "": str,
+        "lower case": str.lower,
+        "number": cudnn_of_number,
+        "gpu": tidy_gpu,
+    }
+    if how in functions:
+        return field, functions[how](text)
+    return field, respelt(text, how) if how in GRAMMAR.spellings else how
 
 
 _BEFORE = re.compile(r"(?:\b([2-9]|1[0-6]) ?[x\u00d7*] {0,3}|\b(dual|two) )$", re.IGNORECASE)

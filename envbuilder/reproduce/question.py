@@ -71,7 +71,7 @@ def _capabilities(reported: Reported, catalog: Catalog) -> tuple[str, ...]:
     """Return the capabilities of GPUs without a name, or the one of every GPU with a name that ``nvidia-smi`` cut."""
     if gpus_of(reported) or reported.compute_capabilities:
         return () if gpus_of(reported) else reported.compute_capabilities
-    starts = tuple(name.removesuffix("...").strip() for name in reported.gpus if name.endswith("..."))
+    starts = tuple(name.removesuffix("...").strip() for name in reported.gpus)
     names = ((row, name) for row in catalog.gpus for name in (row.name, f"NVIDIA {row.name}", *row.smi_names))
     found = {row.compute_capability for row, name in names if starts and name.startswith(starts)}
     return tuple(found) if len(found) == 1 else ()
@@ -85,6 +85,8 @@ def install_of(
     Separate CUDA wheels count as TensorFlow's own extra if the release finds only a part of that extra, and the log
     names a missing library.
     """
+    if (reported.image or "").startswith("tensorflow/"):
+        return None  # its CUDA is the image's
     missing = bool(marked("not_found", symptoms))
     if reported.platform == "windows":
         return "system"  # Windows has no CUDA wheels
@@ -143,22 +145,11 @@ def _loaded(field: str, reported: Reported) -> str | None:
     return value if Trust.PROVED in trusts else None
 
 
-def _works_on_another_gpu(reported: Reported) -> bool:
-    named = [row for row in reported.works if row.field in {"gpus", "tensorflow", "cuda", "cudnn", "python", "driver"}]
-    others = [row for row in named if row.field != "gpus"]
-    return (
-        bool(reported.gpus)
-        and len(named) > len(others)
-        and all(getattr(reported, row.field) == row.value for row in others)
-    )
-
-
 class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     shown_by: str = ""
     gpu: str
     set: str
     run: str
-    lacks: tuple[str, ...] = ()
 
 
 @cache
@@ -216,8 +207,9 @@ class Case:
         values |= {"message"} if self.messages else set()
         values |= {"a gpu"} if self.gpu else set()
         values |= {"before_catalogue"} if self.old is not None else set()
-        values |= {"other_gpu_works"} if _works_on_another_gpu(reported) else set()
         values |= {"unserved"} if self.capability and not self.catalog.with_code_for(self.capability) else set()
+        images = {reported.image or "", *(text for row in self.messages if (text := row.values.get("image")))}
+        values |= {name for name, tag in GRAMMAR.images.items() if any(re.fullmatch(tag, image) for image in images)}
         values |= {*reported.packages, *("cudnn" for name in reported.packages if "cudnn" in name)}
         variables = {f"{name}={value.lower()}" for name, value in reported.environment.items()}
         named = {row.signature for row in self.messages}

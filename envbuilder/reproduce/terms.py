@@ -16,7 +16,7 @@ from envbuilder.compat.question import cudnn_of_number
 from envbuilder.compat.requirement import parse
 from envbuilder.compat.unknown import FIRST_WITHOUT_WINDOWS_GPU
 from envbuilder.finding import Code, Finding
-from envbuilder.reproduce.grammar import GRAMMAR, number_of_file, old_by, old_by_files, old_release
+from envbuilder.reproduce.grammar import GRAMMAR, old_by, old_by_files, old_release
 from envbuilder.reproduce.messages.catalog import MessageMatch, Text, marked
 from envbuilder.reproduce.question import Case, gpus_of, is_since, places, release_of
 from envbuilder.reproduce.report.reported import Reported, Trust
@@ -80,17 +80,11 @@ def terms(case: Case) -> Facts:
     finals = [one for one in catalog.releases("tensorflow") if versions.is_final(one.version)]
     last = {python: one.version for one in finals for python in one.pythons}
     first = {python: one.version for one in reversed(finals) for python in one.pythons}
-    serving, by_cuda = _serving(case), case.old
     offered = next((row.values["offered"] for row in case.messages if "offered" in row.values), None)
-    by_offer = [python for python, text in last.items() if text == offered]
     found: dict[str, object | None] = {
         "if": _Conditions(case),
         "installed_floor": installed.driver if installed is not None else None,
         "driver_serves": branch.cuda if branch is not None else None,
-        "tag": _image_tag(version, own) if version else None,
-        "serving": span([versions.minor(one.version) for one in serving]) or (by_cuda and by_cuda.range),
-        "serving_pin": f"{serving[-1].package}=={serving[-1].version}" if serving else by_cuda and by_cuda.pin,
-        "nvcc": _nvcc(release.cuda, case.place) if release is not None and release.cuda is not None else None,
         "served_by": span(catalog.with_code_for(capability)) or None if capability is not None else None,
         "release": version,
         "cuda": release.cuda if release else old.cuda if old else None,
@@ -102,7 +96,6 @@ def terms(case: Case) -> Facts:
         "gpu": gpu,
         "installed": reported.cuda,
         "installed_cudnn": reported.cudnn,
-        "toolkit_path": GRAMMAR.toolkit_paths.get(case.place) if not _is_proved("cuda", reported) else None,
         "python": reported.python,
         "pythons": f"{row.pythons[0]} to {row.pythons[-1]}" if row is not None and row.pythons else old and old.pythons,
         "pinned": wanted if name else None,
@@ -111,8 +104,6 @@ def terms(case: Case) -> Facts:
         "newest_here": last.get(own),
         "first_here": first.get(own),
         "offered": offered,
-        "old_pip": "" if offered and not by_offer and not versions.at_least(offered, "2.1") else None,
-        "offered_python": by_offer[0] if len(by_offer) == 1 and not own else None,
         "show_python": GRAMMAR.ask["python"],
         "newest": newest.version,
         "newest_pythons": f"{newest.pythons[0]} to {newest.pythons[-1]}",
@@ -128,23 +119,6 @@ def terms(case: Case) -> Facts:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _image_tag(version: str, python: str) -> str | None:
-    old = old_release(version)
-    return old.image_tag(version, python) if old else GRAMMAR.published_tags.get(versions.minor(version))
-
-
-def _serving(case: Case) -> list[TensorflowRelease]:
-    """List the releases of the stated major that were built with the installed CUDA, with a wheel for this Python."""
-    cuda, stated = case.reported.cuda, case.version
-    return [
-        row
-        for row in _gpu_builds(case)
-        if cuda and row.cuda and versions.is_prefix(row.cuda, cuda)
-        if versions.is_final(row.version) and case.python in (None, *row.pythons)
-        if stated is None or versions.same_major(stated, row.version)
-    ]
-
-
 def _gpu_builds(case: Case) -> list[TensorflowRelease]:
     rows = [*case.catalog.releases("tensorflow-gpu"), *case.catalog.releases("tensorflow")]
     return sorted((row for row in rows if row.gpu), key=lambda row: versions.key(row.version))
@@ -155,12 +129,6 @@ def _new_environment(row: TensorflowRelease | None, platform: str | None) -> str
         return None
     activate = r"tf\Scripts\activate" if platform == "windows" else ". tf/bin/activate"
     return f"uv venv --seed --python {row.pythons[-1]} tf && {activate}"
-
-
-def _nvcc(cuda: str, place: str) -> str:
-    if place == "conda" or versions.major(cuda) < 11:  # noqa: PLR2004 - the first CUDA with wheels
-        return f"conda install -c conda-forge cudatoolkit-dev={cuda}"
-    return f"pip install nvidia-cuda-nvcc-cu{versions.major(cuda)}=={cuda}.*"
 
 
 def with_values(row: MessageMatch, facts: Facts) -> Facts:
@@ -176,32 +144,14 @@ def with_values(row: MessageMatch, facts: Facts) -> Facts:
         plain["runtime_release"] = of_runtime.newest
     if "tag" in row.values:
         plain["wheel_python"] = f"{row.values['tag'][0]}.{row.values['tag'][1:]}"
-    values = {
-        **facts,
-        **row.values,
-        **plain,
-        **lines,
-        **_of_file(row.values.get("library", ""), facts),
-    }
-    wanted = row.values.get("symbol", "").removeprefix("GLIBC_")
-    systems = GRAMMAR.libc_since.items() if versions.key_or_none(wanted) else ()
-    since = next((text for number, text in systems if versions.at_least(number, wanted)), None)
-    return {**values, "libc_since": since} if since else values
+    return {**facts, **row.values, **plain, **lines, **_of_file(row.values.get("library", ""), facts)}
 
 
 def _of_file(name: str, facts: Facts) -> dict[str, str]:
-    """Return what the file name of a CUDA library says: its folder, if it is said to be installed, and old releases."""
-    number, field = number_of_file(name), "cudnn" if "cudnn" in name else "cuda"
-    cuda, cudnn, folder = str(facts.get("installed", "")), str(facts.get("installed_cudnn", "")), dict[str, str]()
-    there, path = cudnn if field == "cudnn" else cuda, str(facts.get("toolkit_path", ""))
-    if path and cuda and there and versions.key_or_none(number) and versions.is_prefix(number, there):
-        product = f"{'cuDNN' if field == 'cudnn' else 'CUDA'} {there}"
-        folder = {"library_folder": path.replace("{cuda}", versions.line(cuda)), "library_folder_of": product}
-    old = old_by_files([name], cudnn or None)
-    if old is None:
-        return folder
-    tag = old.image_tag(old.newest, str(facts.get("python", "3")))
-    return {**folder, "library_cuda": old.cuda, "library_cudnn": old.cudnn, "library_tag": tag}
+    """Return the releases before the catalogue that open a CUDA library of this name."""
+    old = old_by_files([name], str(facts.get("installed_cudnn", "")) or None)
+    tag = old.image_tag(old.newest, str(facts.get("python", "3"))) if old is not None else ""
+    return {"library_cuda": old.cuda, "library_cudnn": old.cudnn, "library_tag": tag} if old is not None else {}
 
 
 def filled(text: Text, facts: Facts) -> str:
@@ -219,24 +169,6 @@ def filled_or_none(text: Text, facts: Facts) -> str | None:
         return filled(text, facts)
     except KeyError:
         return None
-
-
-_CONTINUES = re.compile(r"\A(?:If that does not help|Else|Or|Otherwise),? (\w)")
-_SENTENCE = re.compile(r"(?<=[.])\s+(?=[A-Z`])")
-
-
-def fitting(fix: str, case: Case) -> str:
-    """Leave out the sentences of a fix that the reporter has carried out already, or cannot where TensorFlow runs.
-
-    The first of them is kept if no other is left, unless it was tried: then the result is ''.
-    """
-    tried = [word for name, words in GRAMMAR.tried.items() if name in case.facts for word in words]
-    lacks, sentences = places()[case.place].lacks, _SENTENCE.split(fix)
-    fresh = [one for one in sentences if not any(re.search(word, one) for word in tried)]
-    unfit = [word for name, words in GRAMMAR.unfit.items() if case.holds(name) for word in words]
-    unfit += [f"`{word} " for word in lacks]
-    runs = [one for one in fresh if not any(word in one for word in unfit)]
-    return _CONTINUES.sub(lambda match: match[1].upper(), " ".join(runs or fresh[:1]))
 
 
 def bounds(name: str, release: TensorflowRelease) -> str | None:

@@ -23,7 +23,6 @@ LONGEST_LINE = 4_000
 
 _LONG = re.compile(rf"([^\n]{{{LONGEST_LINE}}})[^\n]+")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,5}|[a-z]{2,6});")
-_ELEMENT = re.compile(r'(?m)^[ \t]{1,16}("(?:[^"\\\n]|\\.){0,3900}"),?[ \t]{0,4}$')
 _NUMBERED = re.compile(r"^\s{0,8}([0-9]{1,6})(?:\s?[|:\u2502]\s?|\t|\s{2,4})(?=\S)", re.ASCII)
 _A_NUMBER = re.compile(r"(?m)^[ \t]{0,8}[0-9]{1,6}(?: ?[|:\u2502]|\t|  )", re.ASCII)
 _MISREAD = re.compile(r"(?<![\w.])(?=[0-9lIO.]*[0-9])(?:\w{1,12}\.so\.)?[0-9lIO]{1,4}(?:\.[0-9lIO]{1,4}){1,3}(?![\w.])")
@@ -36,7 +35,6 @@ _DIGITS = str.maketrans("lIO", "110")
 LOGGED = re.compile(r"\.(?:cc|py|h):[0-9]{1,5}\]")
 """The place in the source that a log line begins with."""
 
-_WORD = re.compile(r"\w")
 _FOREIGN = re.compile("|".join(GRAMMAR.translations))
 
 
@@ -96,19 +94,10 @@ def _without_marks(text: str) -> str:
     for mark, steps in GRAMMAR.cleaning.items():
         for found, replacement in steps if mark in text else ():
             text = pattern(found).sub(replacement, text)
-    if '",\n' in text:
-        text = _ELEMENT.sub(_element, text)
     if len(text) < _LARGEST_SCAN and _SUSPECT.search(text) is not None:
         text = _MISREAD.sub(_as_digits, text)
         text = _MISREAD_MODEL.sub(lambda match: match[1] + match[2].translate(_DIGITS), text)
     return _ENTITY.sub(_entity, text) if "&" in text else text
-
-
-def as_written(text: str, number: int) -> str:
-    """Return a line of the report before its words were translated; '' if none was."""
-    line = next(islice(text.split("\n"), number - 1, None), "")
-    match = next((one for one in _FOREIGN.finditer(line) if _WORD.search(one[0])), None)
-    return excerpt(line, match) if match is not None else ""
 
 
 def _as_digits(match: re.Match[str]) -> str:
@@ -120,15 +109,6 @@ def _entity(match: re.Match[str]) -> str:
     """Decode one entity; line breaks, and letters with a longer lower case, become a space."""
     decoded = html.unescape(match[0])
     return " " if decoded in {"\n", "\r", "\0", "\u0130"} else decoded
-
-
-def _element(match: re.Match[str]) -> str:
-    """Unwrap a line that is one string of a JSON list, so that a log inside a JSON document is readable."""
-    try:
-        text = decoding.from_json(match[1], str)
-    except decoding.DamagedError:
-        return match[0]
-    return " ".join(text.replace("\u0130", "I").split("\n"))
 
 
 def _unnumbered(lines: list[str]) -> list[str]:

@@ -1,15 +1,12 @@
 """Causes of a report's complaint, known defects of published images, and what is asked for where a report is silent."""
 
-import re
-from datetime import date
-
 import pytest
 from table_rows import rows
 
 from envbuilder.finding import Code
-from envbuilder.reproduce.causes import ImageDefect, image_defect_rows, table
+from envbuilder.reproduce.causes import table
 from envbuilder.reproduce.diagnose import deciding_commands
-from envbuilder.reproduce.messages.catalog import SIGNATURES, find, get
+from envbuilder.reproduce.messages.catalog import SIGNATURES, find
 from envbuilder.reproduce.report.context import complaints
 from envbuilder.reproduce.report.read import read
 from envbuilder.reproduce.report.reported import Complaint, Reported
@@ -62,26 +59,6 @@ def test_traceback_without_tensorflow_frame_is_ignored() -> None:
 def test_exception_of_the_program_itself_is_no_matter_of_versions(source: str, last: str, *, own: bool) -> None:
     text = f'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    {source}\n{last}\n'
     assert ("own_exception" in {row.signature for row in find(clean(text))}) is own
-
-
-ROWS = image_defect_rows()
-
-
-@pytest.mark.parametrize("row", ROWS, ids=[row.id for row in ROWS])
-def test_image_defects_have_sources_dates_and_messages(row: ImageDefect) -> None:
-    first, last = date.fromisoformat(row.since), date.fromisoformat(row.until or "2100-01-01")
-    assert first <= last
-    assert row.sources
-    for source in row.sources:
-        assert source["url"].startswith(("https://github.com/", "https://gitlab.com/"))
-        assert first <= date.fromisoformat(source["date"]) <= last
-        assert source["says"].endswith(".")
-    assert row.fix.endswith(".")
-    assert row.shows
-    for signature in row.shows:
-        assert get(signature).code is not None
-    assert re.compile(row.images)
-    assert [one.id for one in ROWS].count(row.id) == 1
 
 
 def test_commands_for_windows_use_no_unix_tools() -> None:

@@ -25,19 +25,6 @@ def without_addresses(line: str) -> str:
     return _ADDRESS.sub(lambda match: " " * len(match[0]), line)
 
 
-_BEGINS_AS_PROSE = re.compile(r"\W{0,6}[A-Za-z][a-z']{0,15}(?: [A-Za-z][\w'-]{0,20}){3}")
-_QUOTED = re.compile(
-    r"(?:[0-9][0-9: .-]{8,30}: )?\b[EFIW] ?\S{0,120}\.(?:cc|py|h):[0-9]{1,5}\].*?(?=[.!?] {1,2}[A-Z]|$)"
-)
-
-
-def without_log(line: str) -> str:
-    """Replace the log lines that a sentence quotes by spaces; positions stay."""
-    if ":" not in line or LOGGED.search(line) is None or _BEGINS_AS_PROSE.match(line) is None:
-        return line
-    return _QUOTED.sub(lambda match: " " * len(match[0]), line)
-
-
 Side = Literal["fails", "works", "wanted"]
 """The setup that a mention describes: failing, working, or a requirement."""
 
@@ -89,21 +76,6 @@ def title_line(transcript: Transcript) -> int:
     if not first or len(transcript.line(first)) > _LONGEST_TITLE or first + 1 >= len(transcript.lines):
         return 0
     return 0 if transcript.line(first + 1).strip() else first
-
-
-def present(transcript: Transcript) -> frozenset[int]:
-    """List the lines of an update that describes the current state and quotes output.
-
-    A setup that works there is not another setup: it printed the lines in question.
-    """
-    found: set[int] = set()
-    for start in sorted({n for needle in ("update", "edit", "upd") for n in transcript.numbers(needle, 10)}):
-        if not phrase("update").match(transcript.line(start)):
-            continue
-        end = min(start + _MOST_LINES, len(transcript.lines))
-        shown = next((n for n in range(start, end + 1) if phrase("shows").search(transcript.line(n)[:1_500])), None)
-        found |= set(range(start, shown + 1)) if shown is not None else set()
-    return frozenset(found)
 
 
 _SAID: dict[Complaint, re.Pattern[str]] = {

@@ -9,7 +9,7 @@ from functools import lru_cache
 import msgspec
 
 from envbuilder.reproduce.grammar import GRAMMAR, RELEASE, VERSION, gpus_in, pattern, phrase, system_in
-from envbuilder.reproduce.report.context import setup_of, without_addresses, without_log
+from envbuilder.reproduce.report.context import setup_of, without_addresses
 from envbuilder.reproduce.report.reported import ReportStatement, Trust, statement
 from envbuilder.reproduce.transcript import Transcript
 
@@ -225,6 +225,6 @@ def mentions(transcript: Transcript) -> Iterator[ReportStatement]:
 
 def _sentences(transcript: Transcript, kind: str, most: int) -> Iterator[tuple[int, str]]:
     for number in sorted({n for word in GRAMMAR.mentions[kind] for n in transcript.numbers(word, most)}):
-        line = without_log(transcript.line(number))
+        line = transcript.line(number)
         if not any(mark in line.lower() for mark in GRAMMAR.mentions["not_prose"]):
             yield number, line

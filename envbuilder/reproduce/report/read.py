@@ -77,12 +77,12 @@ def read(text: str, transcript: Transcript | None = None) -> Reported:
     """
     transcript = transcript or cleaned(text)
     others = context.other_setup_lines(transcript)
-    said = (row for row in _statements(transcript, text) if fits(row.field, row.value))
-    title, now = context.title_line(transcript), context.present(transcript)
-    rows = []
-    for row in said:
-        elsewhere = (row.works or row.line in others) and row.line not in now
-        rows.append(msgspec.structs.replace(row, works=elsewhere, title=row.line == title))
+    title, said = context.title_line(transcript), _statements(transcript, text)
+    rows = [
+        msgspec.structs.replace(row, works=row.works or row.line in others, title=row.line == title)
+        for row in said
+        if fits(row.field, row.value)
+    ]
     works = tuple(row for row in rows if row.works)[:_MOST_WORKING]
     statements = without_former(trimmed(row for row in rows if not row.works), works)
     chosen, contradictions = scalars(statements)
@@ -127,7 +127,6 @@ def _recognised(
     for number in sorted(hits):
         line = "\n".join(text[:1_500] for text in transcript.lines[number - 1 : number + row.below])
         said = row.trust is Trust.MENTIONED and row.name != TAG
-        line = context.without_log(line) if said else line
         if row.unless:
             key = (row.unless, number)
             if key not in means_other:
