@@ -171,7 +171,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     profile: str = "quick"
     engine: EngineRef
     host: HostRef
-    simulated: bool = False
+    simulated: bool
     verdict: Word
     level: Level
     requires: tuple[CheckLevel, ...]

@@ -109,11 +109,10 @@ class KeyOpener:
     def names(self) -> tuple[str, ...]:
         return tuple(key.keyid for key in self.trusted)
 
-    def open(self, content: bytes, media_type: str = ENVELOPE) -> Opened | Unread:
+    def open(self, content: bytes) -> Opened | Unread:
         """Open a sealed document, or say why its signer is not trusted. Raises PublishError for any other content."""
-        if media_type.startswith(BUNDLES):
-            content = bytes(parsed(content, dict[str, msgspec.Raw], "one Sigstore bundle", ()).get("dsseEnvelope", b""))
-        envelope: Envelope = parsed(content, Envelope, "one DSSE envelope", ())
+        envelope: Envelope = parsed(_parts(content).get("dsseEnvelope", content), Envelope, "a DSSE envelope")
+        parsed(content, msgspec.Raw, "one DSSE envelope", ())  # no key is there twice
         payload = decoded(envelope.payload)
         if signed_by := _signers(envelope, payload, self.trusted):
             return Opened(payload_type=envelope.payload_type, payload=payload, signed_by=signed_by)
@@ -126,6 +125,12 @@ class KeyOpener:
         given = ", ".join([*(keyid[:16] for keyid in self.names[:5]), *(["…"] if self.names[5:] else [])])
         text = f"signed by {claimants}, not by a trusted key (given: {given})"
         return Unread(Reason.UNTRUSTED_KEY, text, blocks=False)
+
+
+def _parts(content: bytes) -> dict[str, msgspec.Raw]:
+    """Return the fields of a document: its content says what it is, not the type that it was published under."""
+    found: dict[str, msgspec.Raw] = parsed(content, dict[str, msgspec.Raw], "a DSSE envelope")
+    return found
 
 
 def _signers(envelope: Envelope, payload: bytes, trusted: tuple[PublicKey, ...]) -> tuple[SignedBy, ...]:
@@ -200,8 +205,8 @@ class SigstoreOpener:
     def names(self) -> tuple[str, ...]:
         return (self.identity,)
 
-    def open(self, content: bytes, media_type: str = BUNDLE) -> Opened | Unread:
-        if media_type == ENVELOPE:
+    def open(self, content: bytes) -> Opened | Unread:
+        if "payload" in _parts(content):
             return Unread(Reason.UNTRUSTED_KEY, f"signed by a key; only {self.identity} is trusted", blocks=False)
         sigstore = _sigstore()
         try:

@@ -23,7 +23,10 @@ CLOCK_SKEW = timedelta(minutes=5)
 DRIVER = re.compile(DOTTED)
 _VERSION = re.compile(rf"{DOTTED}(?:(?:a|b|rc|-rc|\.dev|\.post)[0-9]{{1,9}})?")
 _ENVIRONMENT = re.compile(r"(tf[0-9][0-9A-Za-z.]*-py[0-9]+-[A-Za-z0-9_.-]+?)(?:-([0-9a-f]{12}))?")
-_CUDA = re.compile(rf"cu{DOTTED}")
+_INSIDE = re.compile(rf"(?:cpu|cu({DOTTED})(?:-cudnn({DOTTED}))?)-(.+)")
+"""An id after TensorFlow and Python: CUDA, cuDNN, and the system with what follows."""
+_SYSTEM = re.compile(r"^debian-|(?<=^ubuntu)-|\..*|^python-.*")
+"""The parts of a system's name that an id leaves out; an image of Python is called by the system below it."""
 _NO_TAG = re.compile(r"[^A-Za-z0-9_.-]")
 _GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9 .+_-]*")
 _MEMORY = re.compile(r"([1-9][0-9]{0,3})gb")
@@ -224,23 +227,28 @@ def inconsistent(verdict: Verdict) -> str:
         return f"it is of level {verdict.level} and its host had {gpus} GPUs"
     if why := _misnamed(verdict):
         return why
-    if not DIGEST.match(verdict.suite):
-        return f"its suite is {verdict.suite[:80]!r}, which is not a digest"
+    if unclear := [text for text in (verdict.suite, verdict.lock) if not DIGEST.match(text)]:
+        return f"its suite or lock is {unclear[0][:80]!r}, which is not a digest"
     if moment(verdict.started) - moment(verdict.finished) > CLOCK_SKEW:
         return f"it ended ({verdict.finished}) before it began ({verdict.started})"
     return contradiction(verdict)
 
 
 def _misnamed(verdict: Verdict) -> str:
-    """Return how an environment's id contradicts its TensorFlow, its Python, and its CUDA (``cpu`` if it has none)."""
+    """Return how an environment's id contradicts its fields; '' if it does not."""
     if (has := verdict.environment) is None:
         return ""
     start = _NO_TAG.sub("-", f"tf{has.tensorflow}-py{has.python.replace('.', '')}-")
-    part = has.id.removeprefix(start).partition("-")[0]
-    cuda = _CUDA.fullmatch(part) is not None and has.cuda is not None and is_prefix(part[2:], has.cuda)
-    if has.id.startswith(start) and (cuda if has.flavor == "gpu" else part == "cpu"):
-        return ""
-    return f"its environment {has.id} has TensorFlow {has.tensorflow}, Python {has.python}, CUDA {has.cuda or 'none'}"
+    if has.id.startswith(start) and (named := _INSIDE.fullmatch(has.id[len(start) :])):
+        pairs = ((named[1], has.cuda), (named[2], has.cudnn))
+        versions = all(is_prefix(name, version) if name and version else name is version for name, version in pairs)
+        system = named[3].startswith(_NO_TAG.sub("-", _SYSTEM.sub("", has.os)))
+        arch = has.arch == "x86_64" or has.arch in named[3].split("-")
+        framework = f"{has.package}=={has.tensorflow}" in has.requirements
+        if all((has.flavor == ("gpu" if named[1] else "cpu"), versions, system, arch, framework)):
+            return ""
+    parts = (has.tensorflow, has.python, has.flavor, has.cuda, has.cudnn, has.os, has.arch, *has.requirements)
+    return f"its environment {has.id} has {', '.join(map(str, parts))}"
 
 
 def rank(level: Level) -> int:

@@ -37,13 +37,15 @@ class AttachedStatement:
     """A document that is attached to an image (``stored`` is its digest), and its trusted signers.
 
     ``meaning`` is None for a trusted statement of another kind than verdicts. ``copies`` are the digests of documents
-    with the same content, since anybody can attach one again: as a bundle, or with fewer signatures.
+    with the same content, since anybody can attach one again: as a bundle, or with fewer signatures. ``ids`` are the
+    image's own digests, of which an engine makes its id; empty if they are unknown.
     """
 
     stored: str
     signed_by: tuple[SignedBy, ...]
     meaning: Meaning
     copies: frozenset[str] = frozenset()
+    ids: tuple[str, ...] = ()
 
     def trusted_at(self, time: datetime) -> tuple[str, ...]:
         return tuple(one.name for one in self.signed_by if one.expires is None or time <= one.expires)
@@ -189,6 +191,9 @@ def _unmet(item: AttachedStatement, verdict: Verdict, wanted: Requirement, now: 
     for _, reason, text in comparisons(verdict, wanted, now):
         said = f"; said by {item.signers} on {verdict.finished}" if reason is Reason.FAILED else ""
         yield Refusal(reason=reason, statement=item.stored, message=text + said)
+    if item.ids and verdict.image.id not in item.ids:
+        text = f"the verdict contradicts itself: its image has the id {verdict.image.id[:80]!r}"
+        yield Refusal(reason=Reason.INCONSISTENT, statement=item.stored, message=text)
     if not item.trusted_at(now):
         text = f"signed by {item.signers}, which was trusted until {item.signed_by[0].expires}"
         yield Refusal(reason=Reason.EXPIRED_KEY, statement=item.stored, message=text)

@@ -12,8 +12,8 @@ from envbuilder.attest.trust_policy import AttachedStatement, Evidence
 from envbuilder.errors import PublishError, Reason
 from envbuilder.registry.client import Repository
 from envbuilder.registry.errors import MalformedError, RegistryRefusedError
-from envbuilder.registry.manifests import Manifest, ambiguity, digest_of
-from envbuilder.registry.referrers import Listing, document, listing, subject_of
+from envbuilder.registry.manifests import Manifest, ambiguity, config_digest, digest_of
+from envbuilder.registry.referrers import document, listing, subject_of
 from envbuilder.support.threads import in_parallel
 from envbuilder.verdict import Verdict
 
@@ -56,7 +56,10 @@ def _digests(repository: Repository, tags: Iterable[str]) -> tuple[str, ...]:
 
 
 def read_statements(repository: Repository, manifest: Manifest, openers: Openers) -> Evidence:
-    """Open every attached document that could be a statement, and each one that a trusted statement names."""
+    """Open every attached document, of whatever type, and each one that a trusted statement names.
+
+    One of another type than statements have counts only if a trusted key signed it.
+    """
     unclear = ambiguity(manifest)
     problems = (_unread("", unclear[0], f"{manifest.digest}: {unclear[1]}", blocks=True),) if unclear else ()
     try:
@@ -66,11 +69,12 @@ def read_statements(repository: Repository, manifest: Manifest, openers: Openers
             return problems
         raise
     items = sorted(listed.items.items(), key=lambda one: (one[1].startswith(BUNDLES), one[0]))
-    waiting = [stored for stored, kind in items if not kind or kind.startswith(STATEMENTS)]
+    waiting = [stored for stored, _ in items]
+    others = {stored for stored, kind in items if kind and not kind.startswith(STATEMENTS)}
     opened: dict[str, tuple[str, AttachedStatement]] = {}
     named: dict[str, None] = {}
     while waiting:
-        work = partial(_open, repository, manifest, openers, listed)
+        work = partial(_open, repository, manifest, openers, listed.claimed)
         opened |= {one.stored: (content, one) for content, one in in_parallel(work, waiting)}
         links = [one.links for _, one in opened.values()]
         named = dict.fromkeys(name for one in links for name in (*one.answers, *one.previous))
@@ -84,6 +88,8 @@ def read_statements(repository: Repository, manifest: Manifest, openers: Openers
             opened[name] = name, _unread(name, lost[unread.reason], text, blocks=True)
     each: dict[str, AttachedStatement] = {}
     for content, one in opened.values():
+        if one.stored in others.difference(named) and not one.signed_by:
+            continue
         first = each.get(content, one)
         signers = tuple(dict.fromkeys((*first.signed_by, *one.signed_by)))
         each[content] = replace(first, signed_by=signers, copies=first.copies | {one.stored})
@@ -91,23 +97,25 @@ def read_statements(repository: Repository, manifest: Manifest, openers: Openers
 
 
 def _open(
-    repository: Repository, manifest: Manifest, openers: Openers, listed: Listing, stored: str
+    repository: Repository, manifest: Manifest, openers: Openers, claimed: frozenset[str], stored: str
 ) -> tuple[str, AttachedStatement]:
     """Open one document; return the digest of its content too. Anybody can attach one, so that it may prove nothing."""
     try:
-        kind, content = document(repository, stored, STATEMENTS)
-        opened = [opener.open(content, kind) for opener in openers]
+        content = document(repository, stored)
+        opened = [opener.open(content) for opener in openers]
     except RegistryRefusedError as error:  # envbuilder publishes no document that is malformed or too large
         is_foreign = isinstance(error, MalformedError) or error.fault in (Reason.UNREADABLE, Reason.TOO_LARGE)
         reason = Reason.UNREADABLE if is_foreign else error.fault
-        blocks = not (is_foreign or (error.fault is Reason.NOT_THERE and stored in listed.claimed))
+        blocks = not (is_foreign or (error.fault is Reason.NOT_THERE and stored in claimed))
         return stored, _unread(stored, reason, error.message, blocks=blocks, step=error.hint)
     except PublishError as error:
         return stored, _unread(stored, Reason.UNREADABLE, error.message, step=error.hint)
     for one in opened:
         if isinstance(one, Opened):
             meaning = understood(manifest.digest, one.payload_type, one.payload)
-            return digest_of(pae(one.payload_type, one.payload)), AttachedStatement(stored, one.signed_by, meaning)
+            ids = (manifest.digest, config) if (config := config_digest(manifest)) else ()
+            content_digest = digest_of(pae(one.payload_type, one.payload))
+            return content_digest, AttachedStatement(stored, one.signed_by, meaning, ids=ids)
     return stored, AttachedStatement(stored, (), next(one for one in opened if isinstance(one, Unread)))
 
 

@@ -139,21 +139,19 @@ def listing(repository: Repository, digest: str) -> Listing:
     return Listing(found, frozenset(found) - from_api.keys() if from_api is not None else frozenset())
 
 
-def document(repository: Repository, stored: str, kinds: tuple[str, ...]) -> tuple[str, bytes]:
-    """Fetch an attached document whose media type begins with one of these, and return its type.
+def document(repository: Repository, stored: str) -> bytes:
+    """Fetch an attached document. Its content says what it is, and about what; the manifest's words prove nothing.
 
-    Its own content says what it is about; the manifest's subject proves nothing. Raises RegistryRefusedError if its
-    manifest is not that of one such document (UNREADABLE), if it is not in the registry (NOT_THERE) or too large.
+    Raises RegistryRefusedError if its manifest is not that of one document (UNREADABLE), if it is not in the registry
+    (NOT_THERE) or too large.
     """
     manifest = repository.manifest(stored)
     if manifest is None:
         raise RegistryRefusedError(Reason.NOT_THERE, f"{stored} is listed as attached but is not in the registry")
     layers = shape_of(manifest).layers or ()
-    kind = layers[0].media_type.casefold() if len(layers) == 1 else ""
-    if not kind.startswith(kinds) or not DIGEST.match(layers[0].digest):
-        text = f"{stored}: not one document of type {' or '.join(sorted(kinds))}"
-        raise RegistryRefusedError(Reason.UNREADABLE, text)
-    return kind, repository.blob(layers[0].digest)
+    if len(layers) != 1 or not DIGEST.match(layers[0].digest):
+        raise RegistryRefusedError(Reason.UNREADABLE, f"{stored}: not one attached document")
+    return repository.blob(layers[0].digest)
 
 
 def _from_api(repository: Repository, digest: str) -> dict[str, str] | None:

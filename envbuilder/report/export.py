@@ -55,7 +55,7 @@ def _unread(name: str, why: str) -> Verdict:
     known: dict[str, object] = dict.fromkeys(("started", "finished"), "1970-01-01T00:00:00+00:00")
     known |= {"image": {"id": "", "reference": name}, "reasons": [f"the record cannot be read: {why}"], "host": {}}
     known |= {"checks": [{"name": "record", "tier": "static", "outcome": "error", "observed": why}], "requires": []}
-    known |= {"environment": None, "engine": {"name": "", "version": ""}, "lock": "", "suite": ""}
+    known |= {"environment": None, "engine": {"name": "", "version": ""}, "lock": "", "suite": "", "simulated": False}
     return decoding.converted({**known, "verdict": "INCONCLUSIVE", "level": "none"}, Verdict)
 
 

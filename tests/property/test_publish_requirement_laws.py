@@ -56,7 +56,7 @@ class World:
         return isinstance(found, Verification) and found.accepted
 
     def state(self, verdict: Verdict) -> None:
-        about = msgspec.structs.replace(verdict, image=ImageRef(id="x", digest=self.image.digest))
+        about = msgspec.structs.replace(verdict, image=ImageRef(id=self.image.digest, digest=self.image.digest))
         attach(self.repository, self.image, self.sealer.seal(encode(verdict_statement("x", about))), ENVELOPE, {})
 
 

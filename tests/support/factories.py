@@ -128,6 +128,7 @@ def verdict(**given: Any) -> Verdict:
         "suite": digest("suite"),
         "engine": EngineRef(name="docker", version="20.10.24", builder="buildkit"),
         "host": HostRef(kernel="6.1.0", cpus=2, cpu_model="a processor", memory=24 << 30),
+        "simulated": False,
         "verdict": "PASSED",
         "level": "cpu",
         "requires": ("static", "load", "cpu"),

@@ -56,7 +56,7 @@ def judged(world: Path, target: str) -> Verdict:
     noted(world, reference.digest, f"hold-{node()}")
     if (slow := world / "slow").exists():
         time.sleep(float(slow.read_text()))
-    image = ImageRef(id=digest("image"), digest=reference.digest, reference=target)
+    image = ImageRef(id=reference.digest, digest=reference.digest, reference=target)
     return msgspec.structs.replace(answer, host=described(world), suite=suite_plan.digest(), image=image)
 
 

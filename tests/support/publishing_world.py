@@ -46,7 +46,7 @@ def answering(make: Callable[..., Verdict] = gpu_verdict, **given: Any) -> Calla
     """Return a validator that judges any image as told, by the digest that it is given."""
 
     def validate(reference: Reference) -> Verdict:
-        image = ImageRef(id=digest("image"), digest=reference.digest, reference=str(reference))
+        image = ImageRef(id=reference.digest, digest=reference.digest, reference=str(reference))
         return make(**{"image": image, **given})
 
     return validate

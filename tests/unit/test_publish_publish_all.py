@@ -389,7 +389,7 @@ def test_verdict_that_is_simulated_or_about_another_image_publishes_nothing(
 
 def test_signed_verdict_is_the_evaluated_one(world: World) -> None:
     row = publish(world.publication("scratch:1"), world.tools(answering(suite=digest("b"))))
-    sealed = (document(world.client(), name, (ENVELOPE,))[1] for name in attached(world.client(), row.digest, ENVELOPE))
+    sealed = (document(world.client(), name) for name in attached(world.client(), row.digest, ENVELOPE))
     said = [
         statements.parse(envelope.decoded(msgspec.json.decode(one, type=envelope.Envelope).payload)) for one in sealed
     ]
