@@ -264,7 +264,7 @@ def manifests(data: bytes) -> None:
     repository = SimpleNamespace(reference=name, manifest=lambda _: manifest, blob=lambda _: data)
     ambiguity(manifest)
     config_digest(manifest)
-    each(lambda: referrers.document(cast("Repository", repository), DIGEST, ("application/x",)))
+    each(lambda: referrers.document(cast("Repository", repository), DIGEST))
 
 
 def sealed_envelope(data: bytes) -> None:
