@@ -10,23 +10,15 @@ from fleet_jobs import job
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.jobs.fleet import workers as module
-from envbuilder.jobs.fleet.job import Job, ProofDocument, end_of
-from envbuilder.jobs.fleet.workers import (
-    ATTEMPTS,
-    Attempts,
-    Dispatcher,
-    LostError,
-    Worker,
-    check_address,
-    with_patience,
-)
+from envbuilder.jobs.fleet.job import Job, ProofDocument, end_of, no_result
+from envbuilder.jobs.fleet.workers import ATTEMPTS, Dispatcher, Worker, check_address, with_patience
 
 A, B = job("a"), job("b")
 GPU = job("gpu", "A100/550")
 
 
 def worker(name: str, *classes: str) -> Worker:
-    return Worker(f"tcp://{name}", name, frozenset(classes or (A.worker_class,)))
+    return Worker(f"tcp://{name}", name, classes or (A.worker_class,))
 
 
 @dataclass
@@ -68,30 +60,29 @@ class Workers:
         self.at_look(self.looks)
         running = [(one.to.address, key) for key, one in self.attempts.items() if one.end is None]
         return tuple(
-            replace(one, keys=one.keys | {key for address, key in running if address == one.address})
+            replace(
+                one,
+                tasks={**one.tasks, **dict(key.rsplit("-", 1) for address, key in running if address == one.address)},
+            )
             for one in self.there
         )
 
-    def agreed(self, name: str, least: int) -> int:
-        self.numbers[name] = max(self.numbers.get(name, 0), least)
-        return self.numbers[name]
-
-    def start(self, key: str, one: Job, to: Worker) -> Attempt:
-        if key in to.keys and key in self.attempts:
+    def start(self, one: Job, to: Worker, least: int) -> tuple[int, Attempt]:
+        number = self.numbers[one.name] = int(to.tasks.get(one.name, max(self.numbers.get(one.name, 0), least)))
+        key = f"{one.name}-{number}"
+        if one.name in to.tasks and key in self.attempts:
             self.attempts[key] = replace(self.attempts[key], cancelled=False)
-            return self.attempts[key]
+            return number, self.attempts[key]
         self.started.append((one.name, to.name))
         ends = self.ends.get(one.name, [0])
         times = sum(name == one.name for name, _ in self.started)
         self.attempts[key] = Attempt(key, to, self.by_worker.get(to.name, ends[min(times, len(ends)) - 1]))
-        return self.attempts[key]
+        return number, self.attempts[key]
 
-    def end(self, attempt: Attempt) -> ProofDocument:
+    def end(self, attempt: Attempt, lost: str) -> ProofDocument:
         if attempt.end == REFUSED:
             return ProofDocument(did="refused", reasons=("broken",), exit_code=5)
-        if not isinstance(attempt.end, int):
-            raise LostError(str(attempt.end))
-        return ended(attempt.end)
+        return ended(attempt.end) if isinstance(attempt.end, int) else no_result(lost or str(attempt.end))
 
     def names(self, one: Job) -> list[str]:
         return [name for started, name in self.started if started == one.name]
@@ -107,7 +98,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, value)
 
 
-def run(workers: Workers, *jobs: Job, timeout_s: float = 0.2) -> tuple[Mapping[str, Attempts], list[str]]:
+def run(workers: Workers, *jobs: Job, timeout_s: float = 0.2) -> tuple[Mapping[str, ProofDocument], list[str]]:
     said: list[str] = []
     return Dispatcher(workers, said.append, timeout_s).run(jobs), said  # type: ignore[arg-type]
 
@@ -118,7 +109,7 @@ def test_answer_is_not_repeated(code: int) -> None:
     workers = Workers([worker("w1")], {A.name: [code, 0]})
     outcomes, said = run(workers, A)
     assert workers.names(A) == ["w1"]
-    assert outcomes[A.name].end == ended(code)
+    assert outcomes[A.name] == ended(code)
     assert [line.removeprefix(A.title) for line in said] == [": started on w1", ": ended on w1"]
 
 
@@ -127,7 +118,7 @@ def test_lost_job_is_started_four_times_at_most_and_names_its_workers(lost: int 
     """A lost worker, a broken host, no envbuilder there, and a killed process say nothing about an image."""
     workers = Workers([worker("w1"), worker("w2")], {A.name: [lost, lost, 1]})
     outcomes, _ = run(workers, A)
-    assert (outcomes[A.name].end, outcomes[A.name].error) == (ended(1), "")
+    assert outcomes[A.name] == ended(1)
     assert workers.names(A) == ["w1", "w2", "w1"], "never again on the worker that just lost it"
     workers = Workers([worker("w1"), worker("w2")], {A.name: [lost]})
     outcomes, _ = run(workers, A)
@@ -135,7 +126,7 @@ def test_lost_job_is_started_four_times_at_most_and_names_its_workers(lost: int 
     assert len(workers.names(A)) == ATTEMPTS
     assert outcomes[A.name].is_lost
     why = lost if isinstance(lost, str) else "broken"
-    assert outcomes[A.name].error == "; ".join(f"{name}: {why}" for name in ("w1", "w2", "w1", "w2"))
+    assert outcomes[A.name].reasons == ("; ".join(f"{name}: {why}" for name in ("w1", "w2", "w1", "w2")),)
 
 
 def test_job_goes_to_the_worker_that_had_it_least() -> None:
@@ -153,7 +144,7 @@ def test_job_that_kills_its_workers_names_them() -> None:
     workers.at_look = die
     outcomes, said = run(workers, A)
     assert sum(" lost on w" in line and line.endswith("the worker died") for line in said) == ATTEMPTS
-    assert outcomes[A.name].error == f"4 workers died while they ran it ({', '.join(workers.names(A))})"
+    assert outcomes[A.name].reasons == (f"4 workers died while they ran it ({', '.join(workers.names(A))})",)
 
 
 def test_only_worker_of_a_class_gets_a_lost_job_again() -> None:
@@ -164,7 +155,7 @@ def test_only_worker_of_a_class_gets_a_lost_job_again() -> None:
 
 def test_one_worker_has_one_job_at_a_time_and_an_attempt_of_another_run_is_joined() -> None:
     """Whatever its number is: the first run may have lost some before."""
-    busy = replace(worker("w1"), keys=frozenset({f"{A.name}-2"}))
+    busy = replace(worker("w1"), tasks={A.name: "2"})
     workers = Workers([busy, worker("w2")], {A.name: [0], B.name: [0]})
     _, said = run(workers, A, B)
     assert (workers.names(A), workers.names(B), list(workers.attempts)) == (
@@ -194,8 +185,8 @@ def test_run_that_was_disconnected_joins_its_job_again() -> None:
                 one.end = 0
 
     workers.at_look = disconnect
-    outcomes, _ = run(workers, A)
-    assert (workers.names(A), outcomes[A.name].lost) == (["w1"], [])
+    outcomes, said = run(workers, A)
+    assert (workers.names(A), outcomes[A.name], any(" lost on" in line for line in said)) == (["w1"], ended(0), False)
 
 
 def test_worker_that_refuses_a_job_gets_no_other_and_it_is_no_attempt() -> None:
@@ -207,14 +198,14 @@ def test_worker_that_refuses_a_job_gets_no_other_and_it_is_no_attempt() -> None:
     assert not any(one.is_lost for one in outcomes.values())
     workers = Workers([worker("bad")], by_worker={"bad": REFUSED})
     outcomes, _ = run(workers, A)
-    assert outcomes[A.name].error == "no usable worker of host class any host: bad: broken in 0 s"
+    assert outcomes[A.name].reasons == ("no usable worker of host class any host: bad: broken in 0 s",)
     assert len(workers.names(A)) > 1, "it is tried again: it may have been repaired, or its registry be back"
 
 
 def test_worker_that_was_repaired_is_used() -> None:
     workers = Workers([worker("bad")], {A.name: [REFUSED, REFUSED, 0]})
     outcomes, said = run(workers, A, timeout_s=5.0)
-    assert (outcomes[A.name].is_lost, outcomes[A.name].lost) == (False, [])
+    assert (outcomes[A.name], any(" lost on" in line for line in said)) == (ended(0), False)
     assert said.count("bad is not used: broken") == 1
 
 
@@ -222,7 +213,7 @@ def test_class_without_a_worker_is_reported_with_those_that_are_there_and_given_
     outcomes, said = run(Workers([worker("w1"), worker("w2")]), GPU, A)
     text = "no worker of host class A100/550; there are: 2 of host/x86_64"
     assert f"{text}; waiting" in said
-    assert outcomes[GPU.name].error == f"{text} in 0 s"
+    assert outcomes[GPU.name].reasons == (f"{text} in 0 s",)
     assert not outcomes[A.name].is_lost
 
 
@@ -243,7 +234,7 @@ def test_scheduler_that_stays_away_ends_every_job_with_the_reason() -> None:
     workers.at_look = away
     outcomes, said = run(workers, A, B, GPU, timeout_s=0.3)
     assert [outcomes[one.name].is_lost for one in (A, B, GPU)] == [False, True, True]
-    assert {one.error for one in outcomes.values() if one.is_lost} == {"the scheduler tcp://x does not answer"}
+    assert {one.reasons for one in outcomes.values() if one.is_lost} == {("the scheduler tcp://x does not answer",)}
     assert any("asking again" in line for line in said)
 
 

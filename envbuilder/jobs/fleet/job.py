@@ -146,12 +146,16 @@ _NO_END = 126
 """The first exit code of a shell that cannot start a program, or whose program was ended by a signal."""
 
 
+def no_result(reason: str, code: int = ExitCode.INFRASTRUCTURE) -> ProofDocument:
+    return ProofDocument(did="failed", reasons=(reason,), exit_code=code)
+
+
 def end_of(code: int, out: bytes) -> ProofDocument:
     """Return the document that a job printed, or one that says how its process ended."""
     try:
         return decoding.from_json(out, ProofDocument)
     except decoding.DamagedError:
-        return ProofDocument(did="failed", reasons=(f"ended with exit code {code}",), exit_code=code)
+        return no_result(f"ended with exit code {code}", code)
 
 
 _MOST = 64 << 20

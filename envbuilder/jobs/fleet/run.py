@@ -19,9 +19,9 @@ from envbuilder.compat.fleet import FleetHost, HostGroup, host_groups, is_of_cla
 from envbuilder.environment import Environment
 from envbuilder.errors import ExitCode, UsageError
 from envbuilder.host import describe
-from envbuilder.jobs.fleet.job import Job, JobSpec, RowState, code_of, is_pending, packed
+from envbuilder.jobs.fleet.job import Job, JobSpec, ProofDocument, RowState, code_of, is_pending, packed
 from envbuilder.jobs.fleet.prove import SIGNING_KEY, Signing, prove
-from envbuilder.jobs.fleet.workers import Attempts, DaskEngine, Dispatcher, check_address, with_patience
+from envbuilder.jobs.fleet.workers import DaskEngine, Dispatcher, check_address, with_patience
 from envbuilder.publish.tags import destination
 from envbuilder.publish.verification import advising
 from envbuilder.publish.verify_request import Registrar, duration, openers_of, trusting
@@ -239,8 +239,8 @@ def run(options: FleetOptions, catalog: Catalog) -> FleetDocument:
         fleet = open_fleet(options, catalog)
         trusting(signing.sealer(), fleet.registrar.openers)
 
-        def run_here(jobs: Iterable[Job]) -> dict[str, Attempts]:
-            return {job.name: Attempts(job, end=prove(job.data, signing, catalog)) for job in jobs}
+        def run_here(jobs: Iterable[Job]) -> dict[str, ProofDocument]:
+            return {job.name: prove(job.data, signing, catalog) for job in jobs}
 
         return _run_jobs(fleet, run_here, say)
     if signing != Signing():
@@ -252,31 +252,30 @@ def run(options: FleetOptions, catalog: Catalog) -> FleetDocument:
 
 
 def _run_jobs(
-    fleet: FleetQuery, execute: Callable[[Iterable[Job]], dict[str, Attempts]], say: Callable[[str], None]
+    fleet: FleetQuery, execute: Callable[[Iterable[Job]], dict[str, ProofDocument]], say: Callable[[str], None]
 ) -> FleetDocument:
     """Run what is pending as jobs, first the builds of missing images if that is wanted, and return the state after."""
-    outcomes: dict[tuple[str, str], Attempts] = {}
+    ends: dict[tuple[str, str], ProofDocument] = {}
+    attached: dict[str, None] = {}
     look = partial(with_patience, partial(fleet.survey, "run"), say)
     for build in (True, False) if fleet.options.build else (False,):
         jobs = fleet.jobs(look(), build=build, local=fleet.options.dask == "local")
         ended = execute(jobs.values())
-        outcomes |= {place: ended[job.name] for place, job in jobs.items()}
+        ends |= {place: ended[job.name] for place, job in jobs.items()}
+        attached |= {job.spec.digest: None for job in jobs.values() if ended[job.name].did == "attached"}
     document = look()
-    rows = tuple(_with_outcome(row, outcomes.get((row.environment, row.kind))) for row in document.rows)
-    attached = (one.job.spec.digest for one in outcomes.values() if one.end is not None and one.end.did == "attached")
-    return msgspec.structs.replace(document, rows=rows, ran=tuple(dict.fromkeys(attached)))
+    rows = tuple(_with_end(row, ends.get((row.environment, row.kind))) for row in document.rows)
+    return msgspec.structs.replace(document, rows=rows, ran=tuple(attached))
 
 
-def _with_outcome(row: FleetRow, outcome: Attempts | None) -> FleetRow:
+def _with_end(row: FleetRow, end: ProofDocument | None) -> FleetRow:
     """Report on a pending row why its job changed nothing: the reasons of a verdict, or an error."""
-    if outcome is None or not (row.left or row.state == "unpublished"):
+    if end is None or not (row.left or row.state == "unpublished"):
         return row
-    end = outcome.end
-    if end is not None and end.did in ("attached", "stands", "published"):
+    if end.did in ("attached", "stands", "published"):
         return msgspec.structs.replace(row, why="; ".join((*end.reasons, row.why)))
-    error = outcome.error or ("; ".join(end.reasons) if end else "nothing is known about its end")
-    code = end.exit_code if end is not None and end.exit_code in set(ExitCode) else ExitCode.INFRASTRUCTURE
-    return msgspec.structs.replace(row, error=error, exit_code=code)
+    code = end.exit_code if end.exit_code in set(ExitCode) else ExitCode.INFRASTRUCTURE
+    return msgspec.structs.replace(row, error="; ".join(end.reasons), exit_code=code)
 
 
 def as_text(document: FleetDocument) -> str:

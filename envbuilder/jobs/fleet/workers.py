@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from envbuilder.errors import InfrastructureError, UsageError
-from envbuilder.jobs.fleet.job import Job, JobSpec, ProofDocument, end_of
+from envbuilder.jobs.fleet.job import Job, JobSpec, ProofDocument, end_of, no_result
 from envbuilder.support import decoding, subprocesses, terminal_text
 
 ATTEMPTS = 4
@@ -51,35 +51,20 @@ _TOPIC, _LONGEST = "envbuilder", 4000
 
 DIED = "the worker died"
 
-_CONNECTION_ERRORS = (OSError, TypeError, RuntimeError, ValueError)
-"""What Dask raises if a scheduler is lost; ValueError if the connection ends during the handshake of TLS."""
-
 _Answer = TypeVar("_Answer")
-
-
-class LostError(Exception):
-    """Nothing is known about the end of a job."""
 
 
 @dataclass(frozen=True)
 class Worker:
-    """A worker: its address, its name, the host classes that it advertises, and the keys of the tasks that it has."""
+    """``classes`` are the host classes that it advertises, the exact one last.
+
+    ``tasks`` is what it has: the number of the attempt by the name of the job.
+    """
 
     address: str
     name: str
-    classes: frozenset[str]
-    keys: frozenset[str] = frozenset()
-
-    @property
-    def exact_class(self) -> str:
-        """Its GPU with the complete driver, else the class of hosts without a GPU."""
-        gpus = [name for name in self.classes if not name.startswith("host/")]
-        return max(gpus or self.classes, key=len, default="no host class")
-
-    def attempt_at(self, job: Job) -> int | None:
-        """Return the number of the attempt at a job that it has, or None."""
-        numbers = (key.removeprefix(f"{job.name}-") for key in self.keys)
-        return next((int(number) for number in numbers if number.isdecimal()), None)
+    classes: tuple[str, ...]
+    tasks: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -100,14 +85,14 @@ class DaskEngine:
 
     def __exit__(self, *failure: object) -> None:
         """Leave the scheduler, whose workers complete their jobs."""
-        with suppress(*_CONNECTION_ERRORS):
+        with suppress(Exception):
             self._client.close()
 
     def _connect(self) -> None:
         """Connect to the scheduler. Raises UsageError for a wrong address, InfrastructureError without an answer."""
         _check_scheduler(self.address)
         if self._client is not None:
-            with suppress(*_CONNECTION_ERRORS):
+            with suppress(Exception):
                 self._client.close(timeout=1)
         with _reaching(self.address):
             self._client = dask().Client(self.address, timeout=CONNECT_S, set_as_default=False)
@@ -123,91 +108,68 @@ class DaskEngine:
             self._connect()
         with _reaching(self.address):
             known: Mapping[str, Mapping[str, Any]] = self._client.scheduler_info(n_workers=-1)["workers"]
-            jobs: Mapping[str, Sequence[str]] = self._client.processing()
-        named = ((address, str(one.get("name") or address), one) for address, one in known.items())
+            keys: Mapping[str, Sequence[str]] = self._client.processing()
         return tuple(
-            Worker(address, name, frozenset(one.get("resources") or ()), frozenset(map(str, jobs.get(address, ()))))
-            for address, name, one in named
+            Worker(
+                address,
+                str(one.get("name") or address),
+                tuple(one.get("resources") or ()),
+                {name: number for name, _, number in (str(key).rpartition("-") for key in keys.get(address, ()))},
+            )
+            for address, one in known.items()
         )
 
-    def agreed(self, name: str, least: int) -> int:
-        """Return the number of the next attempt at a job, the same for every run. Raises LostError.
+    def start(self, job: Job, worker: Worker, least: int) -> tuple[int, Any]:
+        """Start a job on a worker, or join it there; return the number of the attempt and Dask's future of it.
 
-        An attempt whose worker died without a run that noticed is cancelled.
+        The number is ``least`` or a later one on which the runs agree. Raises InfrastructureError.
         """
-        with _lost():
-            number = max(least, int(self._client.get_metadata([_TOPIC, name], 0)))
-            states = partial(self._client.sync, self._client.scheduler.get_task_status)
-            while states(keys=[key := f"{name}-{number}"])[key] == "no-worker":
-                dask().Future(key, self._client).cancel(force=True)
-                number += 1
-            self._client.set_metadata([_TOPIC, name], number)
-            return number
-
-    def start(self, key: str, job: Job, worker: Worker) -> Any:  # noqa: ANN401 - a future of Dask
-        """Start a job on a worker, or join the job with the same key where it is. Raises LostError."""
-        self._titles[key] = f"{job.title} on {worker.name}"
-        bound = {"key": key, "workers": [worker.address], "allow_other_workers": False, "pure": False}
-        with _lost():
+        with _reaching(self.address):
+            number = int(worker.tasks[job.name]) if job.name in worker.tasks else self._agreed(job.name, least)
+            key = f"{job.name}-{number}"
+            self._titles[key] = f"{job.title} on {worker.name}"
+            bound = {"key": key, "workers": [worker.address], "allow_other_workers": False, "pure": False}
             future = self._client.submit(run_job, job.spec, key, **bound)
             dask().fire_and_forget(future)  # otherwise Dask forgets what runs if this run is killed
-            return future
+            return number, future
 
-    def end(self, future: Any) -> ProofDocument:  # noqa: ANN401 - a future of Dask
-        """Return the end of a job, or cancel a job that has none. Raises LostError."""
-        with _lost():
+    def _agreed(self, name: str, least: int) -> int:
+        """Return the number of the next attempt. One whose worker died without a run that noticed is cancelled."""
+        number = max(least, int(self._client.get_metadata([_TOPIC, name], 0)))
+        states = partial(self._client.sync, self._client.scheduler.get_task_status)
+        while states(keys=[key := f"{name}-{number}"])[key] == "no-worker":
+            dask().Future(key, self._client).cancel(force=True)
+            number += 1
+        self._client.set_metadata([_TOPIC, name], number)
+        return number
+
+    def end(self, future: Any, lost: str) -> ProofDocument:  # noqa: ANN401 - a future of Dask
+        """Return the end of a job, or cancel a job that has none; ``lost`` is the reason, if it is known."""
+        try:
             if future.status in ("finished", "error"):
                 return end_of(*future.result(timeout=_FETCH_S))
             future.cancel(force=True)
-        raise LostError(f"Dask reports it as {future.status}")
-
-
-@contextmanager
-def _lost() -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # Dask raises plain Exceptions if a connection is lost just now
-        raise LostError(_text(error)) from error
+        except Exception as error:  # noqa: BLE001 - Dask's own, or that of `run_job`
+            return no_result(lost or _text(error))
+        return no_result(lost)
 
 
 @dataclass
 class Attempts:
-    """The attempts of a job: the workers that lost it and why, and the end of the last attempt.
+    """The attempts of a job: the workers that lost it and why, and its end.
 
-    ``given_up`` is why there was no further attempt. ``future`` is Dask's of the attempt ``number`` under way on the
-    worker ``on``. ``since`` is when it began to wait, or last ran; ``served`` when its class last had a usable worker.
+    ``future`` is Dask's of the attempt ``number`` under way on the worker ``on``. ``since`` is when it began to wait,
+    or last ran; ``served`` when its class last had a usable worker.
     """
 
     job: Job
     lost: list[tuple[str, str]] = field(default_factory=list)
     end: ProofDocument | None = None
-    given_up: str = ""
     number: int = 0
     future: Any = None
-    on: Worker = Worker("", "", frozenset())
+    on: Worker = Worker("", "", ())
     since: float = field(default_factory=time.monotonic)
     served: float = field(default_factory=time.monotonic)
-
-    @property
-    def is_lost(self) -> bool:
-        return self.end is None or self.end.is_lost
-
-    @property
-    def is_over(self) -> bool:
-        return bool(self.given_up) or not self.is_lost or len(self.lost) == ATTEMPTS
-
-    @property
-    def key(self) -> str:
-        return f"{self.job.name}-{self.number}"
-
-    @property
-    def error(self) -> str:
-        """Why there is no answer; '' if there is one."""
-        if self.given_up or not self.is_lost:
-            return self.given_up
-        if len(self.lost) > 1 and {why for _, why in self.lost} == {DIED}:
-            return f"{len(self.lost)} workers died while they ran it ({', '.join(name for name, _ in self.lost)})"
-        return "; ".join(f"{name}: {why}" for name, why in self.lost)
 
 
 @dataclass
@@ -225,58 +187,63 @@ class Dispatcher:
     _refused: dict[str, tuple[str, float]] = field(default_factory=dict)
     _reported: dict[str, float] = field(default_factory=dict)
 
-    def run(self, jobs: Iterable[Job]) -> dict[str, Attempts]:
-        """Run every job and return its attempts by its name; jobs with the same name are one job."""
+    def run(self, jobs: Iterable[Job]) -> dict[str, ProofDocument]:
+        """Run every job and return its end by its name; jobs with the same name are one job."""
         every = {job.name: Attempts(job) for job in jobs}
-        while left := [one for one in every.values() if not one.is_over]:
+        while left := [one for one in every.values() if one.end is None]:
             try:
                 workers = with_patience(self.engine.workers, self.say, self.timeout_s)
             except InfrastructureError as error:
                 for one in left:
-                    one.end, one.given_up = None, error.message
+                    one.end = no_result(error.message)
                 break
             for one in left:
                 if one.future is not None:
                     self._follow(one, workers)
             busy = {one.on.address for one in left if one.future is not None}
             for one in left:
-                if one.future is None and not one.is_over:
-                    with suppress(LostError):  # the next look at the workers finds out
+                if one.future is None and one.end is None:
+                    with suppress(InfrastructureError):  # the next look at the workers finds out
                         self._start(one, workers, busy)
             time.sleep(LOOK_S)
-        return every
+        return {name: one.end for name, one in every.items() if one.end is not None}
 
     def _follow(self, one: Attempts, workers: tuple[Worker, ...]) -> None:
         """Find the worker that has a job, and note the end of a job that no worker has."""
         status, now = one.future.status, time.monotonic()
         is_gone = one.on.address not in {worker.address for worker in workers}
+        here = next((worker for worker in workers if worker.tasks.get(one.job.name) == f"{one.number}"), None)
         if status in ("finished", "error"):
             self._end(one, DIED if is_gone else "")
-        elif here := next((worker for worker in workers if one.key in worker.keys), None):
+        elif here is not None:
             one.on, one.since = here, now
             if status != "pending":  # this run was disconnected meanwhile
-                with suppress(LostError):
-                    one.future = self.engine.start(one.key, one.job, here)
+                with suppress(InfrastructureError):
+                    _, one.future = self.engine.start(one.job, here, one.number)
         elif is_gone or status != "pending" or now > one.since + SILENT_S:
             self._end(one, DIED if is_gone else "no worker has it")
 
     def _end(self, one: Attempts, lost: str) -> None:
         """Note the end of an attempt: an answer, a loss, or a refusal by the worker's check, which is none."""
-        worker = one.on
-        try:
-            one.end = self.engine.end(one.future)
-            why = terminal_text.line("; ".join(one.end.reasons))
-        except LostError as error:
-            one.end, why = None, lost or str(error)
+        worker, end = one.on, self.engine.end(one.future, lost)
+        why = terminal_text.line("; ".join(end.reasons))
         one.future, one.since, one.number = None, time.monotonic(), one.number + 1
-        if one.end is not None and one.end.did == "refused":
-            one.end, self._refused[worker.address] = None, (why, one.since)
+        if end.did == "refused":
+            self._refused[worker.address] = (why, one.since)
             self._report(f"{worker.name} is not used: {why}")
             return
         self._refused.pop(worker.address, None)
-        if one.is_lost:
-            one.lost.append((worker.name, why))
-        self.say(f"{one.job.title}: {f'lost on {worker.name}: {why}' if one.is_lost else f'ended on {worker.name}'}")
+        if not end.is_lost:
+            one.end = end
+            self.say(f"{one.job.title}: ended on {worker.name}")
+            return
+        one.lost.append((worker.name, why))
+        self.say(f"{one.job.title}: lost on {worker.name}: {why}")
+        if len(one.lost) == ATTEMPTS:
+            every = "; ".join(f"{name}: {reason}" for name, reason in one.lost)
+            if {reason for _, reason in one.lost} == {DIED}:
+                every = f"{ATTEMPTS} workers died while they ran it ({', '.join(name for name, _ in one.lost)})"
+            one.end = no_result(every, end.exit_code)
 
     def _start(self, one: Attempts, workers: tuple[Worker, ...], busy: set[str]) -> None:
         """Start a job on a free worker of its class, or join it where it is; otherwise report the wait, or give up."""
@@ -285,18 +252,18 @@ class Dispatcher:
         sound = [worker for worker in of_class if worker.address not in self._refused]
         usable = [one for one in of_class if one in sound or now > self._refused[one.address][1] + REPEAT_S]
         others = [worker for worker in usable if worker.name not in losers[-1:]] or usable
-        free = [worker for worker in others if not worker.keys and worker.address not in busy]
-        at = {worker: number for worker in workers if (number := worker.attempt_at(job)) is not None}
+        free = [worker for worker in others if not worker.tasks and worker.address not in busy]
+        at = [worker for worker in workers if job.name in worker.tasks]
         one.served = now if sound else one.served
         if at or free:
             to = min(at or free, key=lambda worker: (worker.address in self._refused, losers.count(worker.name)))
-            one.number = at[to] if at else self.engine.agreed(job.name, one.number)
-            one.future, one.on, one.since = self.engine.start(one.key, job, to), to, now
+            one.number, one.future = self.engine.start(job, to, one.number)
+            one.on, one.since = to, now
             busy.add(to.address)
             attempt = f", attempt {len(losers) + 1} of {ATTEMPTS}" if losers else ""
             self.say(f"{job.title}: {'joined' if at else 'started'} on {to.name}{attempt}")
         elif now > one.served + self.timeout_s:
-            one.given_up = f"{self._missing(job, workers, of_class)} in {self.timeout_s:.0f} s"
+            one.end = no_result(f"{self._missing(job, workers, of_class)} in {self.timeout_s:.0f} s")
         elif now > one.since + SILENT_S:
             wait = f"no free worker of host class {job.spec.host_class}, of {len(of_class)}"
             self._report(f"{wait if sound else self._missing(job, workers, of_class)}; waiting")
@@ -305,7 +272,7 @@ class Dispatcher:
         if of_class:
             text = "; ".join(f"{one.name}: {self._refused.get(one.address, ('busy', 0))[0]}" for one in of_class)
             return f"no usable worker of host class {job.spec.host_class}: {text}"
-        there = Counter(worker.exact_class for worker in workers)
+        there = Counter(worker.classes[-1] for worker in workers if worker.classes)
         counted = ", ".join(f"{count} of {name}" for name, count in sorted(there.items())) or "none"
         return f"no worker of host class {job.spec.host_class}; there are: {counted}"
 
@@ -414,7 +381,7 @@ def _reaching(address: str) -> Iterator[None]:
     """Raise InfrastructureError if the scheduler does not answer."""
     try:
         yield
-    except _CONNECTION_ERRORS as error:
+    except Exception as error:  # ValueError in a handshake of TLS, plain Exception if it is lost just now
         hint = "check its address, that it runs, and the certificates in Dask's configuration; then run this again"
         raise InfrastructureError(f"the scheduler {address} does not answer: {_text(error)}", hint=hint) from error
 
