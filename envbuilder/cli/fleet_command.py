@@ -16,6 +16,7 @@ from envbuilder.catalog.store import load
 from envbuilder.cli import options as common
 from envbuilder.cli.output import finish
 from envbuilder.support.console import Console
+from envbuilder.workspace import write_atomically
 
 _FILE = common.FilePath(path_type=Path)
 
@@ -25,8 +26,8 @@ _fleet = common.together(
     click.option("--fleet", required=True, type=_FILE, metavar="FILE"),
     click.option("--from", "repository", required=True, metavar="HOST/REPOSITORY"),
     click.option("--key", "keys", multiple=True, type=_FILE),
-    click.option("--identity"),
-    click.option("--issuer"),
+    click.option("--identity", default=""),
+    click.option("--issuer", default=""),
     click.option("--max-age", default="90d", show_default=True, metavar="AGE"),
     click.option("--again", is_flag=True),
     common.format_option,
@@ -91,25 +92,22 @@ def worker(address: str, name: str, *, insecure: bool) -> None:
 
 
 @command.command("export")
-@click.argument("scheduler", type=click.Choice(["slurm", "kubernetes", "dask"]), metavar="slurm|kubernetes")
+@click.argument("scheduler", type=click.Choice(["slurm", "kubernetes"]), metavar="slurm|kubernetes")
 @_fleet
 @common.profile_option
 @click.option("--runner", default="", metavar="IMAGE")
-@click.option("--key-secret", default="envbuilder-signing-key", show_default=True)
 @click.option("--pull-secret", default="")
-@click.option("--gpu-claim", default="", metavar="TEMPLATE")
-@click.option("--namespace", default="")
 @click.option("-o", "--output", type=common.FilePath(path_type=Path, file_okay=False), default=Path("out/fleet"))
-def export(scheduler: str, form: str, output: Path, **values: Any) -> None:  # noqa: ANN401 - click's values
-    from envbuilder.errors import UsageError
-    from envbuilder.jobs.fleet.export import export_jobs
+def export(scheduler: str, form: str, runner: str, pull_secret: str, output: Path, **values: Any) -> None:  # noqa: ANN401 - click's values
+    from envbuilder.jobs.fleet.export import render_jobs
     from envbuilder.jobs.fleet.run import FleetOptions, as_text, open_fleet
 
-    if scheduler == "dask":
-        raise UsageError("Dask needs no files", hint="fleet run with --dask ADDRESS and the same options")
     fleet = open_fleet(common.read_options(FleetOptions, values), load())
     document = fleet.survey("plan")
-    jobs = fleet.jobs(document).values()
-    written = tuple(export_jobs(scheduler, jobs, document.matrix, values, output))
-    Console().say("\n".join(f"wrote {path}" for path in written) or "nothing is left to validate: no file is written")
+    files = render_jobs(scheduler, fleet.jobs(document).values(), document.matrix, runner, pull_secret)
+    for name, content in files.items():
+        write_atomically(output / name, content.encode())
+        Console().say(f"wrote {output / name}")
+    if not files:
+        Console().say("nothing is left to validate: no file is written")
     finish(document, form, as_text)

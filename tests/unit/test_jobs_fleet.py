@@ -253,7 +253,8 @@ def test_commands_answer(team: Team, capsys: pytest.CaptureFixture[str]) -> None
     assert (code, "A100/550.54.15" in out) == (8, True)
     assert ran(capsys, "fleet", "status", *team.world.words[:-2])[0] == 2
     code, _, err = ran(capsys, "fleet", "export", "dask", *team.world.words)
-    assert (code, "fleet run with --dask ADDRESS" in err) == (2, True)
+    assert (code, "envbuilder fleet export --help" in err) == (2, True)
+    assert "`envbuilder fleet run --dask`" in " ".join(ran(capsys, "fleet", "export", "--help")[1].split())
     for host in (HOPPER, AMPERE):
         team.run(host)
     code, _, err = ran(capsys, "fleet", "export", "slurm", *team.world.words)

@@ -17,7 +17,7 @@ from table_rows import rows
 from envbuilder.choice import read_fleet
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.errors import InputError, UsageError
-from envbuilder.jobs.fleet.export import export_jobs, render_jobs
+from envbuilder.jobs.fleet.export import render_jobs
 from envbuilder.jobs.fleet.job import Job, JobSpec
 
 LABELS = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/cuda.driver-version.full": "550.54.15"}
@@ -27,13 +27,7 @@ FLEET = (
     FleetHost(name="ampere", driver="550.54.15", gpus=("A100",), constraint="a100&driver-550.54.15", labels=LABELS),
 )
 KEY = "a 'public' key\n$(touch injected)\n\"…\": {a: b}\n"
-BARE = {**dict.fromkeys(("runner", "pull_secret", "gpu_claim", "namespace"), ""), "key_secret": "key"}
-CLUSTER = {
-    **BARE,
-    "runner": "registry.example.org/ml/envbuilder@" + digest("runner"),
-    "pull_secret": "registry-login",
-    "namespace": "ml",
-}
+CLUSTER = ("registry.example.org/ml/envbuilder@" + digest("runner"), "registry-login")
 VERSIONS = ("1.35", "1.36", "1.37")
 """The three newest versions with published schemas."""
 
@@ -46,11 +40,11 @@ JOBS = (gpu_job("one"), gpu_job("two"), gpu_job("one"), job("cpu", "", (FleetHos
 
 
 def slurm(jobs: tuple[Job, ...] = JOBS) -> dict[str, str]:
-    return render_jobs("slurm", jobs, "m", BARE)
+    return render_jobs("slurm", jobs, "m", "", "")
 
 
-def kubernetes(cluster: dict[str, str] = CLUSTER, jobs: tuple[Job, ...] = JOBS) -> dict[str, list[dict[str, Any]]]:
-    files = render_jobs("kubernetes", jobs, "m", cluster)
+def kubernetes(cluster: tuple[str, str] = CLUSTER, jobs: tuple[Job, ...] = JOBS) -> dict[str, list[dict[str, Any]]]:
+    files = render_jobs("kubernetes", jobs, "m", *cluster)
     return {name: list(yaml.safe_load_all(text)) for name, text in files.items()}
 
 
@@ -71,7 +65,7 @@ def test_each_host_class_has_one_script_and_each_image_one_task() -> None:
 def test_host_class_without_a_constraint_or_labels_is_refused(scheduler: str, text: str) -> None:
     """Any node would take the job, and report a result for the wrong host class."""
     with pytest.raises(UsageError, match=text):
-        render_jobs(scheduler, (gpu_job("one", FLEET[:1]),), "m", CLUSTER)
+        render_jobs(scheduler, (gpu_job("one", FLEET[:1]),), "m", *CLUSTER)
 
 
 @pytest.mark.parametrize("text", ["a b", "a\nb", "$(id)", "a;b", "'", "a100 --wrap=x"])
@@ -116,19 +110,15 @@ def test_slurm_task_without_a_key_or_beyond_the_array_runs_nothing(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(
-    "cluster",
-    [CLUSTER, {**BARE, "runner": "runner"}, {**BARE, "runner": "runner", "gpu_claim": "one-gpu"}],
-    ids=["all", "least", "claim"],
-)
-def test_every_manifest_is_valid_by_the_published_schemas(version: str, cluster: dict[str, str]) -> None:
+@pytest.mark.parametrize("cluster", [CLUSTER, ("runner", "")], ids=["all", "least"])
+def test_every_manifest_is_valid_by_the_published_schemas(version: str, cluster: tuple[str, str]) -> None:
     for documents in kubernetes(cluster).values():
         for document in documents:
             assert kubernetes_validate.validate(document, version, strict=True) == version
 
 
-def pod(name: str, cluster: dict[str, str] = CLUSTER) -> dict[str, Any]:
-    spec: dict[str, Any] = kubernetes(cluster)[name][-1]["spec"]["template"]["spec"]
+def pod(name: str) -> dict[str, Any]:
+    spec: dict[str, Any] = kubernetes()[name][-1]["spec"]["template"]["spec"]
     return spec
 
 
@@ -162,12 +152,11 @@ def test_kubernetes_job_runs_on_nodes_of_its_host_class() -> None:
     assert term["labelSelector"]["matchLabels"] == template["metadata"]["labels"], "one validation on a node"
 
 
-@rows
-def test_gpu_is_requested_once(name: str, claim: str, limit: bool, claims: object) -> None:  # noqa: FBT001
-    spec = pod(name, {**BARE, "gpu_claim": claim})
-    resources = spec["containers"][0]["resources"]
-    found = ("nvidia.com/gpu" in resources["limits"], resources.get("claims"), "resourceClaims" in spec)
-    assert found == (limit, claims, claims is not None)
+def test_gpu_is_requested_once() -> None:
+    limits = {
+        name: pod(name)["containers"][0]["resources"]["limits"] for name in ("A100-550.54.15.yaml", "any-host.yaml")
+    }
+    assert [one.get("nvidia.com/gpu") for one in limits.values()] == [1, None]
 
 
 def test_pod_has_no_more_rights_than_the_engine_needs_and_an_answer_ends_its_index() -> None:
@@ -188,15 +177,6 @@ def test_pod_has_no_more_rights_than_the_engine_needs_and_an_answer_ends_its_ind
     assert "activeDeadlineSeconds" not in job, "a queue may be long"
 
 
-@pytest.mark.parametrize(("scheduler", "suffix"), [("slurm", ".sbatch"), ("kubernetes", ".yaml")])
-def test_export_removes_files_without_pending_validations(tmp_path: Path, scheduler: str, suffix: str) -> None:
-    """Other files in the folder stay."""
-    (tmp_path / f"train{suffix}").write_text("# mine\n")
-    assert len(list(export_jobs(scheduler, JOBS, "m", CLUSTER, tmp_path))) == 2
-    list(export_jobs(scheduler, JOBS[3:], "m", CLUSTER, tmp_path))
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"any-host{suffix}", f"train{suffix}"]
-
-
-def test_kubernetes_without_an_image_of_envbuilder_is_refused(tmp_path: Path) -> None:
+def test_kubernetes_without_an_image_of_envbuilder_is_refused() -> None:
     with pytest.raises(UsageError, match="image that contains envbuilder"):
-        list(export_jobs("kubernetes", JOBS, "m", BARE, tmp_path))
+        render_jobs("kubernetes", JOBS, "m", "", "")

@@ -31,7 +31,7 @@ from envbuilder.support.tables import table
 from envbuilder.support.threads import in_parallel
 from envbuilder.validation import suite_plan
 from envbuilder.validation.suite_plan import Profile
-from envbuilder.verdict import HostRef, Level
+from envbuilder.verdict import HostClassState, HostRef, Level
 from envbuilder.workspace import Workspace, users_text
 
 
@@ -43,8 +43,8 @@ class FleetOptions(msgspec.Struct, frozen=True, kw_only=True):
     fleet: Path
     repository: str
     keys: tuple[Path, ...] = ()
-    identity: str | None = None
-    issuer: str | None = None
+    identity: str = ""
+    issuer: str = ""
     max_age: str = "90d"
     again: bool = False
     profile: Profile = "quick"
@@ -57,29 +57,20 @@ class FleetOptions(msgspec.Struct, frozen=True, kw_only=True):
     insecure: bool = False
 
 
-class FleetRow(msgspec.Struct, frozen=True, kw_only=True):
+class FleetRow(HostClassState, frozen=True, kw_only=True):
     """One environment on one host class (``any host`` if it needs no GPU).
 
     ``hosts`` are names in the fleet file, ``count`` is how many hosts they are. ``left``: a validation is pending.
-    ``here``: this host belongs to the class. ``level``, ``ran_on``, ``finished`` and ``age_s`` (seconds) describe the
-    accepted PASSED; without one, ``why`` is the reason. ``error`` is why a run reached no verdict.
+    ``here``: this host belongs to the class. ``error`` is why a run reached no verdict.
     """
 
     environment: str
-    kind: str
-    gpu: str = ""
-    driver: str = ""
+    state: RowState  # type: ignore[assignment]  # those without an image too
     hosts: tuple[str, ...]
     count: int
     digest: str = ""
-    state: RowState
     left: bool = False
     here: bool = False
-    level: Level | None = None
-    ran_on: str | None = None
-    finished: str = ""
-    age_s: float | None = None
-    why: str = ""
     error: str = ""
     exit_code: int = 0
 
@@ -150,13 +141,14 @@ class FleetQuery:
         options, jobs = self.options, {}
         environments = {environment.id: environment for environment in self.choice.environments}
         record = cache(lambda name: packed(environments[name], Workspace.here(options.matrix)))
+        terms = {name: getattr(options, name) for name in ("profile", "gpus", "again", "identity", "issuer")}
         trusted = tuple(sorted(map(users_text, options.keys)))  # public keys, never a private one
         for row in document.rows:
             environment = environments[row.environment]
             is_here = environment.arch == self.arch if build else row.here
             if not (row.state == "unpublished" if build else row.left) or (local and not is_here):
                 continue
-            more: dict[str, Any] = {"digest": row.digest, "gpu": row.gpu, "driver": row.driver}
+            image: dict[str, Any] = {"digest": row.digest, "gpu": row.gpu, "driver": row.driver}
             spec = JobSpec(
                 repository=document.repository,
                 environment=row.environment,
@@ -164,14 +156,10 @@ class FleetQuery:
                 arch=environment.arch,
                 suite=document.suite,
                 record=record(row.environment),
-                profile=options.profile,
-                gpus=options.gpus,
-                again=options.again,
                 max_age_s=self.registrar.max_age_s,
                 trusted=trusted,
-                identity=options.identity or "",
-                issuer=options.issuer or "",
-                **({"matrix": self.choice.matrix} if build else more),
+                **terms,
+                **({"matrix": self.choice.matrix} if build else image),
             )
             jobs[row.environment, row.kind] = Job(spec, tuple(host for host in self.hosts if host.name in row.hosts))
         return jobs
@@ -193,27 +181,25 @@ def _rows(environment: Environment, groups: dict[HostGroup, FleetHost], fleet: F
         for host_class in _classes(environment, group, catalog):
             (fails if cell.compatible is False else works).setdefault(host_class, []).append(group)
             why.setdefault(host_class, cell.why)
-    level, tag = _level(environment), environment.image_tag
-    image = fleet.registrar.standing(environment.id, level, works, tag) if works else None
-    standings, rows = {(one.gpu, one.driver): one for one in image.kinds} if image else {}, []
-    for (gpu, driver), hosts in (works | {one: fails[one] for one in fails if one not in works}).items():
+    tag, suite, rows = environment.image_tag, suite_plan.digest(), []
+    image = fleet.registrar.standing(environment.id, _level(environment), works, tag) if works else None
+    standings = {(one.gpu, one.driver): one for one in image.kinds} if image else {}
+    for gpu, driver in (*works, *(one for one in fails if one not in works)):
+        hosts = works.get((gpu, driver)) or fails[gpu, driver]
         state: dict[str, Any] = {"state": "unpublished"}
         if (gpu, driver) not in works:
             state = {"state": "impossible", "why": why[gpu, driver]}
         elif image is not None and (standing := standings.get((gpu, driver))):
-            shared = ("state", "level", "ran_on", "finished", "age_s", "why")
-            state = {name: getattr(standing, name) for name in shared} | {"digest": image.digest}
-            state["left"] = is_pending(standing, suite_plan.digest(), again=fleet.options.again)
+            left = is_pending(standing, suite, again=fleet.options.again)
+            state = {**msgspec.structs.asdict(standing), "digest": image.digest, "left": left}
+        kind = f"{gpu}/{driver}" if gpu else "any host" if environment.flavor == "cpu" else "no GPU"
         row = FleetRow(
+            **state | {"kind": kind, "gpu": gpu, "driver": driver},
             environment=environment.id,
-            kind=f"{gpu}/{driver}" if gpu else "any host" if environment.flavor == "cpu" else "no GPU",
-            gpu=gpu,
-            driver=driver,
             hosts=tuple(name for host in hosts for name in host.hosts),
             count=sum(host.count for host in hosts),
             here=fleet.is_here(environment, gpu, driver),
             exit_code=code_of(state["state"]),
-            **state,
         )
         rows.append(row)
     return rows
