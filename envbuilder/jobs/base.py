@@ -7,9 +7,9 @@ from collections.abc import Callable
 from envbuilder.catalog.base_facts import BaseFacts
 from envbuilder.catalog.model import Catalog
 from envbuilder.engine.port import Engine
-from envbuilder.support.templates import text_template
+from envbuilder.jobs.answers import rendered
 from envbuilder.validation.base_inspection import inspect_base
-from envbuilder.workspace import Workspace, shipped, write_document
+from envbuilder.workspace import Workspace, write_document
 
 
 def inspect(
@@ -26,4 +26,4 @@ def inspect(
 
 
 def as_text(found: BaseFacts) -> str:
-    return text_template(shipped("templates") / "jobs" / "base.txt.j2").render(found=found)
+    return rendered("base", found=found)

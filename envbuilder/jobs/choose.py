@@ -25,12 +25,11 @@ from envbuilder.errors import UsageError
 from envbuilder.finding import Code, Finding, obstacle
 from envbuilder.image import names
 from envbuilder.image.names import reference
+from envbuilder.jobs.answers import rendered
 from envbuilder.jobs.explain import WHY, reasons
 from envbuilder.matrix import Arch
-from envbuilder.support.tables import command, folded
-from envbuilder.support.templates import text_template
 from envbuilder.verdict import HostRef, Level
-from envbuilder.workspace import Workspace, shipped
+from envbuilder.workspace import Workspace
 
 
 class ChooseDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -252,15 +251,15 @@ def as_text(document: ChooseDocument) -> str:
     unknown = [row for row in document.refused if row.compatible is None]
     image = document.image + ("" if document.built or "@" in document.image else "  (not built here)")
     alike = groupby(document.refused, lambda row: (row.code, row.compatible))
-    path = shipped("templates") / "jobs" / "choose.txt.j2"
-    template = text_template(path, {"lines": finding_lines, "folded": folded, "command": command})
-    return template.render(
+    return rendered(
+        "choose",
         document=document,
+        lines=finding_lines,
         conditional=CONDITIONAL if any(row.code is Code.DRIVER_FORWARD_COMPAT for row in unknown) else "",
         unknown=_releases(unknown) if unknown else "",
         refused=[(_releases(rows), rows[0]) for rows in (tuple(same) for _, same in alike)],
         image=image,
-    ).rstrip()
+    )
 
 
 def _releases(refused: Sequence[Refused]) -> str:

@@ -12,7 +12,7 @@ from envbuilder.engine.port import Engine
 from envbuilder.errors import InfrastructureError
 from envbuilder.image import names
 from envbuilder.image.host_settings import repository
-from envbuilder.support.tables import table
+from envbuilder.jobs.answers import rendered
 
 
 class ImageGone(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,15 +118,4 @@ def _size(size: int) -> str:
 
 
 def as_text(document: CleanDocument) -> str:
-    verb = "would be removed" if document.dry_run else "removed"
-    rows = [(row.reference, _size(row.size), row.kept or verb) for row in document.images]
-    lines = [table(("image", "size", ""), rows)] if rows else ["no intermediate image, and no replaced build"]
-    if rows:
-        lines.append(f"{len(rows)} images, {_size(sum(row.size for row in document.images))}, {verb}")
-    if document.staying:
-        lines.append(f"{document.staying} images, {_size(document.staying_size)}, stay (--all removes them)")
-    if document.containers:
-        lines.append(f"{document.containers} containers of interrupted runs removed")
-    if document.freed:
-        lines.append(f"{_size(document.freed)} freed in replaced builds and the builder's cache")
-    return "\n".join(lines)
+    return rendered("clean", document=document, size=_size)

@@ -17,8 +17,9 @@ from envbuilder.compat.fleet import Cell, choose_for, place
 from envbuilder.engine.port import Engine, EngineInfo
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError
+from envbuilder.jobs.answers import rendered
 from envbuilder.jobs.choose import as_fleet_host, image_of, newest_wanted
-from envbuilder.support.tables import folded, table
+from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.verdict import HostRef
 
 NEEDED_SPACE = 20 << 30
@@ -101,37 +102,11 @@ def diagnose(
 
 
 def as_text(diagnosis: Diagnosis) -> str:
-    host, engine = diagnosis.host, diagnosis.engine
-    gpus = ", ".join(f"{gpu.name} (compute capability {gpu.compute_capability})" for gpu in host.gpus)
-    registry = {True: "answers", False: "does not answer", None: "unknown: no engine"}[diagnosis.registry]
-    facts = [
-        ("kernel", host.kernel),
-        ("processor", f"{host.cpus} x {host.cpu_model}{' (no AVX)' if diagnosis.avx is False else ''}"),
-        ("memory", f"{host.memory / 1e9:.1f} GB"),
-        ("driver", host.driver or "none"),
-        ("GPUs", gpus or "none"),
-        ("engine", f"{engine.name} {engine.version}, {engine.builder}, {engine.storage}" if engine else "none"),
-        ("GPU runtime", "there" if engine and engine.gpu_runtime else "none"),
-        ("registry", registry),
-        *((tool.name, f"{tool.path or 'not installed'} ({tool.purpose})") for tool in diagnosis.tools),
-        ("newest environment", diagnosis.chosen.environment if diagnosis.chosen else "none"),
-        ("image to build", diagnosis.chosen.image if diagnosis.chosen else "-"),
-        *((f"disk for {disk.purpose}", f"{disk.free / 1e9:.0f} GB free at {disk.path}") for disk in diagnosis.disk),
-    ]
-    troubles = [f"{folded(f'trouble: {one.what}')}\n  next: {one.fix}" for one in diagnosis.troubles]
-    runs = _runs(diagnosis.environments, "run here" if engine else "would run here with an engine")
-    return "\n\n".join([table(("host", ""), facts), *troubles, "\n".join(runs)])
-
-
-def _runs(cells: tuple[Cell, ...], run: str) -> Iterator[str]:
-    """Count the environments that run, and list those that share an answer and its reason."""
-    words = {True: run, False: "do not run here", None: f"{run} on a condition, or are unknown"}
-    groups: dict[tuple[bool | None, str], list[str]] = {}
-    for cell in cells:
+    gpus = ", ".join(f"{gpu.name} (compute capability {gpu.compute_capability})" for gpu in diagnosis.host.gpus)
+    groups: dict[tuple[bool | None, str], list[str]] = {}  # environments that share an answer and its reason
+    for cell in diagnosis.environments:
         groups.setdefault((cell.compatible, cell.why), []).append(cell.environment)
-    for (judged, why), names in groups.items():
-        yield folded(f"{len(names)} of {len(cells)} environments {words[judged]}: {why}".removesuffix(": "))
-        yield from (f"  {name}" for name in names)
+    return rendered("doctor", found=diagnosis, gpus=gpus, groups=groups)
 
 
 def find_tools() -> tuple[Tool, ...]:
@@ -168,24 +143,22 @@ def _disks(places: tuple[tuple[str, Path], ...]) -> Iterator[Disk]:
                 yield Disk(path=str(folder), free=shutil.disk_usage(there).free, purpose=purpose)
 
 
+_TEXTS = read_yaml(Path(__file__).with_name("troubles.yaml"), dict[str, Trouble])
+
+
 def _troubles(found: Diagnosis) -> Iterator[Trouble]:
     host, engine, missing = found.host, found.engine, {tool.name for tool in found.tools if tool.path is None}
-    silent = f"driver {host.driver} is loaded but reports no GPU: its library is another version, or they failed"
-    slow = "persistence mode is off: the first use of a GPU waits for the driver's initialisation"
-    bare = "no source of base images: no registry answers, and mmdebstrap is missing"
-    bootstrap = "apt-get install mmdebstrap, or docker pull the base while a registry is reachable"
-    reinstall = "reinstall envbuilder, which includes uv"
-    runtime = bool(host.gpus and engine and not engine.gpu_runtime)
-    rows = [
-        (bool(host.driver and not host.gpus), silent, "run nvidia-smi for the reason; reboot after a driver update"),
-        (runtime, "the engine cannot pass GPUs to containers", "install the NVIDIA Container Toolkit"),
-        (host.persistence is False, slow, "nvidia-smi -pm 1, or enable nvidia-persistenced"),
-        (found.registry is False and "mmdebstrap" in missing, bare, bootstrap),
-        ("uv" in missing, "uv is missing; `envbuilder lock` needs it", reinstall),
-        (found.avx is False, "the processor has no AVX, which TensorFlow's wheels need", "use another host"),
-    ]
-    for disk in found.disk:
-        what = f"{disk.path} ({disk.purpose}) has {disk.free / 1e9:.0f} GB free; a GPU image needs 20"
-        fix = "free space with `envbuilder clean`; `docker system df` shows the engine's use"
-        rows.append((disk.free < NEEDED_SPACE, what, fix))
-    yield from (Trouble(what=what, fix=fix) for holds, what, fix in rows if holds)
+    holds = {
+        "no GPU": host.driver and not host.gpus,
+        "no runtime": host.gpus and engine and not engine.gpu_runtime,
+        "no persistence": host.persistence is False,
+        "no base": found.registry is False and "mmdebstrap" in missing,
+        "no uv": "uv" in missing,
+        "no AVX": found.avx is False,
+    }
+    for text in (_TEXTS[name] for name, is_true in holds.items() if is_true):
+        yield msgspec.structs.replace(text, what=text.what.format(driver=host.driver))
+    full = _TEXTS["no space"]
+    for disk in (disk for disk in found.disk if disk.free < NEEDED_SPACE):
+        what = full.what.format(path=disk.path, purpose=disk.purpose, free=disk.free / 1e9)
+        yield msgspec.structs.replace(full, what=what)

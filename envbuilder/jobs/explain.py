@@ -17,8 +17,8 @@ from envbuilder.compat.plan import plan
 from envbuilder.environment import Environment, Rejection
 from envbuilder.errors import Reason, UsageError
 from envbuilder.finding import Code, code_texts
+from envbuilder.jobs.answers import rendered
 from envbuilder.support.tables import folded
-from envbuilder.support.templates import text_template
 from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.workspace import shipped
 
@@ -115,6 +115,5 @@ def reasons(row: Environment, given: str) -> Iterator[str]:
 
 
 def as_text(document: ExplainDocument) -> str:
-    path = shipped("templates") / "jobs" / "explain.txt.j2"
-    template = text_template(path, {"wrapped": partial(folded, most=100), "folded": folded, "lines": finding_lines})
-    return template.render(document=document, row=document.environment or document.rejection).rstrip()
+    row, wrapped = document.environment or document.rejection, partial(folded, most=100)
+    return rendered("explain", wrapped, document=document, row=row, lines=finding_lines)

@@ -23,11 +23,11 @@ from envbuilder.environment import WHOLE, Change, Combination, Environment, Pred
 from envbuilder.errors import NothingSelectedError, UsageError
 from envbuilder.finding import Code, Finding, obstacle
 from envbuilder.image.names import reference
+from envbuilder.jobs.answers import rendered
 from envbuilder.jobs.choose import image_of, newest_wanted
 from envbuilder.matrix import Excluded
 from envbuilder.support.tables import folded, table
-from envbuilder.support.templates import text_template
-from envbuilder.workspace import Workspace, shipped
+from envbuilder.workspace import Workspace
 
 Indices = tuple[int, ...]
 """Positions in the document's list of findings, the most serious finding first."""
@@ -233,12 +233,14 @@ def plan_text(document: PlanDocument, *, everything: bool = False) -> str:
     limit = max(FEW, len(document.rejections), len(document.excluded)) if everything else FEW
     warnings = list(_grouped((index, row.id) for row in document.environments for index in row.findings).items())
     fields = ("id", "package", "python", "cuda", "cudnn", "minimum_driver", "os")
-    return _rendered(
-        "plan.txt",
+    return rendered(
+        "plan",
+        partial(folded, most=WIDTH),
         document=document,
         limit=limit,
         environments=[[getattr(row, name) or "-" for name in fields] for row in document.environments],
         warnings=warnings,
+        some=_some,
         shown=len(warnings) if everything else FEW,
         by=_by,
         code=partial(_code, document),
@@ -249,12 +251,6 @@ def plan_text(document: PlanDocument, *, everything: bool = False) -> str:
         grid=_grid(document) if document.hosts else {},
         newest=newest_text(document) if document.hosts else "",
     )
-
-
-def _rendered(name: str, **values: object) -> str:
-    path = shipped("templates") / "jobs" / f"{name}.j2"
-    template = text_template(path, {"wrapped": partial(folded, most=WIDTH), "folded": folded, "some": _some})
-    return template.render(table=table, **values).rstrip()
 
 
 def _some(names: list[str]) -> str:
@@ -384,8 +380,10 @@ def newest_text(document: PlanDocument | NewestDocument) -> str:
     rows = [(name, kind.driver or "-", _gpus(kind) if kind.gpus else "-", _newest(row)) for kind, name, row in pairs]
     lines = table(("host", "driver", "gpus", "newest"), rows)
     images = {row.image.image for row in document.newest if row.image}
-    return _rendered(
-        "newest.txt",
+    return rendered(
+        "newest",
+        partial(folded, most=WIDTH),
+        some=_some,
         lines=lines if max(map(len, lines.splitlines())) <= WIDTH else "",
         groups=_grouped((_newest(row), name) for _, name, row in pairs),
         images=sorted(images),

@@ -35,8 +35,8 @@ from envbuilder.verdict import HostClassState, HostRef, Level
 from envbuilder.workspace import Workspace, users_text
 
 
-class FleetOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of every command that reads a fleet's state; from ``signers`` on they are those of `fleet run`."""
+class FleetOptions(Signing, frozen=True, kw_only=True):
+    """Options of every command that reads a fleet's state; from ``dask`` on, and those that sign, of `fleet run`."""
 
     matrix: str | None = None
     selectors: tuple[str, ...] = ()
@@ -49,8 +49,6 @@ class FleetOptions(msgspec.Struct, frozen=True, kw_only=True):
     again: bool = False
     profile: Profile = "quick"
     gpus: str = "auto"
-    signers: tuple[Path, ...] = ()
-    keyless: bool = False
     dask: str = "local"
     build: bool = False
     timeout: str = "10m"
@@ -65,6 +63,8 @@ class FleetRow(HostClassState, frozen=True, kw_only=True):
     """
 
     environment: str
+    gpu: str = ""
+    driver: str = ""
     state: RowState  # type: ignore[assignment]  # those without an image too
     hosts: tuple[str, ...]
     count: int
@@ -220,16 +220,16 @@ def _classes(environment: Environment, host: HostGroup, catalog: Catalog) -> tup
 
 def run(options: FleetOptions, catalog: Catalog) -> FleetDocument:
     """Run pending validations on this host, or on a Dask scheduler's workers. Raises UsageError for wrong options."""
-    say, signing = Console().say, Signing(options.signers, options.keyless)
+    say = Console().say
     if options.dask == "local":
         fleet = open_fleet(options, catalog)
-        trusting(signing.sealer(), fleet.registrar.openers)
+        trusting(options.sealer(), fleet.registrar.openers)
 
         def run_here(jobs: Iterable[Job]) -> dict[str, ProofDocument]:
-            return {job.name: prove(job.data, signing, catalog) for job in jobs}
+            return {job.name: prove(job.data, options, catalog) for job in jobs}
 
         return _run_jobs(fleet, run_here, say)
-    if signing != Signing():
+    if options.signers or options.keyless:
         raise UsageError("with --dask the workers sign", hint=f"set {SIGNING_KEY} to the path of the key there")
     check_address(options.dask, insecure=options.insecure)
     fleet = open_fleet(options, catalog)
