@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import re
 import secrets
+import shlex
 import threading
 import time
 from collections.abc import Iterator
@@ -32,6 +33,8 @@ _LIMIT = 32 * 1024 * 1024
 """Bytes of the end of each output that are read, and bytes that a program may print in total."""
 
 _MARK = b"envbuilder-user-start "
+_USAGE = 2
+"""Exit code of a program for arguments that it does not take: of argparse, click and getopt, not only of those."""
 
 
 class _Texts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,13 +69,17 @@ def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: thread
     spec = ContainerSpec(
         image.id, (), user=user, read_only=bool(user), time_limit=check.limit_s, output=_LIMIT, overdue=stopped.is_set
     )
-    own = _start(engine, image, replace(spec, entrypoint=True), program, product)
+    with_entrypoint, shell = replace(spec, entrypoint=True), _login_shell(image.command)
+    own = _start(engine, image, with_entrypoint, program, product, shell)
     names = [own.end]
-    if own.end and image.entrypoint and not stopped.is_set():
+    if own.end and shell and not stopped.is_set():
+        direct = _start(engine, image, with_entrypoint, program, product)
+        own, names = (direct, [direct.end]) if direct.end else (own, [own.end, "login"])
+    if own.end and names[-1] != "login" and image.entrypoint and not stopped.is_set():
         without = _start(engine, image, spec, program, product)
         is_root = not user and image.user.partition(":")[0] in ("", "0", "root")
-        names += () if without.end else ("without", *_causes(own, without.script, is_root=is_root))
-    severity = Severity.WARNING if {"service", "network", "capabilities"} & {*names} else Severity.ERROR
+        names += () if without.end else ("without", *_causes(own, without.script, image.entrypoint, is_root=is_root))
+    severity = Severity.WARNING if {"service", "arguments", "network", "capabilities"} & {*names} else Severity.ERROR
     refusal, shown = (own.result.refusal or "").strip()[-500:], " ".join(image.entrypoint)[:200]
     text = "".join(_TEXTS.ends[name]["text"] for name in names if name)
     printed = ([line.strip() for line in own.printed.splitlines() if line.strip()] or ["nothing"])[-1][:200]
@@ -92,11 +99,20 @@ def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: thread
     )
 
 
-def _start(engine: Engine, image: Image, spec: ContainerSpec, program: str, product: list[int]) -> _Start:
+def _login_shell(command: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words of a command that make it a line of a login shell: that reads /etc/profile, which sets PATH."""
+    is_shell = len(command) == 3 and re.search(r"(?:\A|/)(?:ba|da|z)?sh\Z", command[0])  # noqa: PLR2004
+    return command[:2] if is_shell and re.fullmatch(r"-\w*l\w*", command[1]) and "c" in command[1] else ()
+
+
+def _start(
+    engine: Engine, image: Image, spec: ContainerSpec, program: str, product: list[int], shell: tuple[str, ...] = ()
+) -> _Start:
     output, errors = bytearray(), bytearray()
     runs_python = spec.entrypoint and image.entrypoint and re.search(r"(?:\A|/)python[^/]*\Z", image.entrypoint[-1])
     for python in ("python", "python3"):  # it may be called python3 only
-        command = ("-c", program) if runs_python else (python, "-c", program)
+        words = ("-c", program) if runs_python else (python, "-c", program)
+        command = (*shell, shlex.join(words)) if shell else words
         ended = engine.run(replace(spec, command=command), output.extend, errors.extend)
         if not ended.refusal:
             break
@@ -122,14 +138,17 @@ def _end(ended: ContainerResult, output: bytes, product: list[int]) -> tuple[str
     return "" if answer.product == product else "wrong", answer.script
 
 
-def _causes(own: _Start, script: str, *, is_root: bool) -> Iterator[str]:
+def _causes(own: _Start, script: str, entrypoint: tuple[str, ...], *, is_root: bool) -> Iterator[str]:
     """Name the texts that say why an image computes only without its entry point."""
+    is_shell = re.match(r"#!.*sh\b", script) or re.search(r"(?:\A|/)\w*sh\Z", entrypoint[0])
     if own.end == "silent":
         yield "service"
     elif is_root and re.search("(?i)operation not permitted", own.printed):
         yield "capabilities"
     elif re.match(r"#!.*\r", script):
         yield "crlf"
+    elif own.end == "nothing" and own.result.exit_code == _USAGE and not is_shell:
+        yield "arguments"
     elif own.end == "nothing" and not own.result.exit_code:
         yield "swallows"
     elif re.search(_TEXTS.uses_network, script + own.printed, re.VERBOSE):

@@ -18,7 +18,7 @@ from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.support import decoding
 from envbuilder.validation.image_context import CheckOutput, ImageContext, escaped, found, listed, output
 from envbuilder.validation.image_files import ImageFiles
-from envbuilder.validation.image_loader import ImagePython, InstalledFramework
+from envbuilder.validation.image_loader import InstalledFramework
 from envbuilder.validation.suite_plan import Facts
 
 LOCK_LABEL = "org.envbuilder.lock"
@@ -87,18 +87,16 @@ def claims(subject: ImageContext) -> CheckOutput:
     if declared is not None and not is_labelled(labels):
         findings.append(found("no_labels", id=declared.id))  # nor the rest of its configuration
         wrong = [row for row in wrong if row[2] and not row[0].startswith("label ")]
-    findings += (_claim(*row) for row in wrong)
+    for name, claimed, actual in wrong:
+        row = "claim_of_nothing" if not actual else "claim" if claimed else "claim_missing"
+        shown, right = escaped(str(claimed or "")), escaped(str(actual or ""))
+        findings.append(found(row, name=name, claimed=shown, actual=right))
     if declared is None:
         state = "damaged" if subject.files.file(DOCUMENT) else "missing"
         findings.insert(0, found("no_document", path=DOCUMENT, state=state))
     if subject.facts.flavor == "cpu" and subject.python.framework.is_for_gpus:
         findings.append(found("claims_cpu"))
     return output(findings, f"{len(rows)} claims hold")
-
-
-def _claim(name: str, claimed: object, actual: object) -> Finding:
-    row = "claim_of_nothing" if not actual else "claim" if claimed else "claim_missing"
-    return found(row, name=name, claimed=escaped(str(claimed or "")), actual=escaped(str(actual or "")))
 
 
 def _rows(subject: ImageContext, declared: Environment | None) -> Iterator[tuple[str, object, object]]:
@@ -158,12 +156,6 @@ _SHARED = set(Facts.__struct_fields__) & set(Environment.__struct_fields__)
 """Facts that an environment has under the same name."""
 
 
-def installed_framework(files: ImageFiles, image: Image, gpus: str) -> InstalledFramework:
-    found = ImagePython(files, image).framework
-    is_for_gpus = found.is_for_gpus or (found.is_cuda_build and gpus != "none")
-    return msgspec.structs.replace(found, is_for_gpus=is_for_gpus)
-
-
 def of_environment(environment: Environment, lock: str, host: Environment | None) -> Facts:
     """Return an environment's facts. Only ``host``, this host's record of it, says that its base has no XLA tools."""
     shared = {name: getattr(environment, name) for name in _SHARED}
@@ -195,13 +187,16 @@ def of_claimed(facts: Facts, files: ImageFiles, image: Image) -> Facts:
     )
 
 
-def of_foreign(installed: InstalledFramework, catalog: Catalog, image: Image | None) -> Facts:
-    """Return facts by the build's own record, else by the catalogue's row of that release; without both no claim."""
+def of_foreign(installed: InstalledFramework, catalog: Catalog, gpus: str = "") -> Facts:
+    """Return facts by the build's own record, else by the catalogue's row of that release; without both no claim.
+
+    ``gpus`` are those of an image's container ('' without one): a CUDA build that gets some is for GPUs.
+    """
     row = _row(installed, catalog)
     cuda = _dotted(installed.build.get("cuda_version")) or (row.cuda if row else None)
     cudnn = (row.cudnn if row else None) or _dotted(installed.build.get("cudnn_version"))
     toolkit = catalog.toolkit(cuda)
-    for_gpus = installed.is_for_gpus
+    for_gpus = installed.is_for_gpus or (installed.is_cuda_build and gpus not in ("", "none"))
     return Facts(
         flavor="gpu" if for_gpus else "cpu",
         tensorflow=installed.version,
@@ -213,7 +208,7 @@ def of_foreign(installed: InstalledFramework, catalog: Catalog, image: Image | N
         libraries=row.libraries if row and for_gpus else (),
         cubins=row.cubins if row else (),
         ptx=row.ptx if row else (),
-        place="container" if image else "here",
+        place="container" if gpus else "here",
     )
 
 

@@ -155,9 +155,7 @@ class ImageContext:
         return frozenset(map(self.files.resolve, folders))
 
     def is_of_system(self, path: str) -> bool:
-        """Return True if a system package brings a file; in a managed image the lists of conda do not count."""
-        system = self.files.system
-        return path in system.layers and not (self.is_managed and path in system.of_conda)
+        return path in self.files.system.layers
 
     def origin(self, paths: Iterable[str]) -> str:
         """Return the layer that brought or deleted the first of some paths, and its instruction without credentials."""

@@ -6,8 +6,7 @@ import hashlib
 import posixpath
 import re
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from functools import cache, cached_property
 from itertools import takewhile
 from typing import NamedTuple
@@ -18,8 +17,8 @@ from envbuilder.engine.port import Engine, Image, RefusedLayerError
 from envbuilder.errors import InfrastructureError
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.support import decoding, dpkg_status
-from envbuilder.validation.layer_scan import MEMORY, OF_ENTRY, PATHS, Budget, FileRow, LayerRecord, scan
-from envbuilder.validation.suite_plan import code_only
+from envbuilder.support.python_source import code_only
+from envbuilder.validation.layer_scan import OF_ENTRY, PATHS, Budget, FileRow, LayerRecord, scan
 from envbuilder.workspace import cache_dir, packaged
 
 _SCANNER = (
@@ -38,10 +37,6 @@ _LARGE = 1 << 20
 
 _MOST_LINKS = 40
 
-
-_MOST_TEXTS = 2_000_000
-"""Quotation marks in the largest file that conda has for a package: some 30 for each of its files."""
-
 ROW = 300
 """Bytes of memory for one file of a list."""
 
@@ -57,46 +52,16 @@ class SystemPackages(NamedTuple):
     """The files of system packages by path in the image, with the layer in which their package was last installed.
 
     ``names`` are the paths in a package's list that differ, because a folder became a link. ``same`` are the files with
-    the digest that dpkg or conda recorded, ``altered`` those with another one.
+    the digest that dpkg recorded, ``altered`` those with another one.
     """
 
     layers: dict[str, int]
     names: dict[str, str]
-    of_conda: set[str]
     same: set[str]
     altered: set[str]
 
     def listed(self, path: str) -> str:
         return self.names.get(path, path)
-
-
-class _CondaFile(msgspec.Struct, frozen=True):
-    path: str = msgspec.field(default="", name="_path")
-    sha256: str = ""
-    sha256_in_prefix: str = ""
-
-
-class _CondaFiles(msgspec.Struct, frozen=True):
-    paths: tuple[_CondaFile, ...] = ()
-
-
-class _CondaPackage(msgspec.Struct, frozen=True):
-    files: tuple[str, ...] = ()
-    paths_data: _CondaFiles = _CondaFiles()
-
-
-def _listed(path: str, content: bytes) -> Iterator[tuple[str, str]]:
-    """Yield the files of a package by its list: path, and the digest that is recorded for it ('' for none)."""
-    if is_list(path) or PATHS["dpkg-digests"].match(path):
-        for line in (match[0].decode("utf-8", "replace") for match in _LINE.finditer(content)):
-            digest, _, name = ("", "", line) if is_list(path) else line.partition("  ")
-            yield name.lstrip("/"), digest
-    elif (found := PATHS["conda"].match(path)) is not None:
-        with suppress(decoding.DamagedError):
-            package = decoding.from_json(content, _CondaPackage)
-            recorded = {one.path: one.sha256_in_prefix or one.sha256 for one in package.paths_data.paths}
-            for name in package.files:
-                yield posixpath.join(found["prefix"], name), recorded.get(name, "")
 
 
 class StackedFile(msgspec.Struct, frozen=True):
@@ -137,28 +102,24 @@ class ImageFiles:
             lists += [(path, text, number) for number, path, text in below if self._is_installed(path)]
         # No system package installs files into a virtual environment, whatever a list says.
         environments = tuple(path.removesuffix(_NOTE) for path in self.paths if path.endswith(f"/{_NOTE}"))
-        found = SystemPackages({}, {}, set(), set(), set())
+        found = SystemPackages({}, {}, set(), set())
         resolved = cache(self.resolve)
         for path, content, layer in lists:
-            if path.endswith(".json") and content.count(b'"') > _MOST_TEXTS and not self.budget.spend(MEMORY):
-                break
-            for name, digest in takewhile(lambda _: self.budget.spend(ROW), _listed(path, content)):
-                folder, _, leaf = name.rpartition("/")
+            has_digests = PATHS["dpkg-digests"].match(path) is not None
+            lines = _LINE.finditer(content) if has_digests or is_list(path) else ()
+            for match in takewhile(lambda _: self.budget.spend(ROW), lines):
+                line = match[0].decode("utf-8", "replace")
+                digest, _, name = line.partition("  ") if has_digests else ("", "", line)
+                folder, _, leaf = name.lstrip("/").rpartition("/")
                 placed = f"{resolved(folder)}/{leaf}".lstrip("/")
                 if placed.startswith(environments):
                     continue
-                if digest and placed in self.paths:
-                    row = self.paths[placed].row
-                    own = (row.md5 if PATHS["dpkg-digests"].match(path) else row.digest).hex()
-                    if own:
-                        (found.same if own == digest else found.altered).add(placed)
-                if PATHS["dpkg-digests"].match(path):
-                    continue
-                if not is_list(path):
-                    found.of_conda.add(placed)
-                found.layers[placed] = max(layer, found.layers.get(placed, 0))
-                if placed != name:
-                    found.names[placed] = name
+                if not has_digests:
+                    found.layers[placed] = max(layer, found.layers.get(placed, 0))
+                    if placed != (name := name.lstrip("/")):
+                        found.names[placed] = name
+                elif placed in self.paths and (own := self.paths[placed].row.md5.hex()):
+                    (found.same if own == digest else found.altered).add(placed)
         found.altered.difference_update(found.same if has_lists else tuple(found.altered))
         return found
 

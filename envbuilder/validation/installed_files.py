@@ -45,12 +45,15 @@ from envbuilder.validation.layer_scan import PATHS
 class _Total:
     """The comparison of all distributions.
 
-    ``owned`` are the files that they account for: path → the layer that installed them, ``same`` those with their
-    recorded digest. ``unknown`` are packages of the lock by the reason why no wheel's RECORD is known; ``alone`` is
-    what TensorFlow loads in a foreign image, by the reason why only the image itself describes it.
+    ``carried`` is the image's own list of removed files, if this host has none for it. ``owned`` are the files that
+    distributions account for: path → the layer that installed them, ``same`` those with their recorded digest.
+    ``unknown`` are packages of the lock by the reason why no wheel's RECORD is known; ``alone`` is what TensorFlow
+    loads in a foreign image, by the reason why only the image itself describes it.
     """
 
+    carried: str = ""
     findings: list[Finding] = field(default_factory=list)
+    reported: tuple[Reported, ...] = ()
     owned: dict[str, int] = field(default_factory=dict)
     differences: list[Difference] = field(default_factory=list)
     same: set[str] = field(default_factory=set)
@@ -127,7 +130,7 @@ class _Total:
 
 def files(subject: ImageContext) -> CheckOutput:
     """Compare all files of all distributions; by the image's own list of removed files it is undecided at best."""
-    total, carried, sites = compared(subject), _carried(subject), {one.site for one in distributions(subject.files)}
+    total, sites = compared(subject), {one.site for one in distributions(subject.files)}
     counts, unknown = total.counts, sum(map(len, total.unknown.values()))
     result = area_output(subject, "files", total.findings, "", **counts)
     findings = [*result.findings, *hiding_modules(subject, sites), *environments(subject, sites)]
@@ -135,8 +138,8 @@ def files(subject: ImageContext) -> CheckOutput:
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         findings.append(found("wheels_unknown", names=", ".join(names[:SHOWN]) + more, why=why))
     undecided = _undecided(total.alone) or result.undecided
-    if carried:
-        rows = removed_files.sums(removed_files.parse(carried).values())
+    if total.carried:
+        rows = removed_files.sums(removed_files.parse(total.carried).values())
         sums = ", ".join(f"{one.reason} {one.size / 1e6:.1f} MB" for one in rows)
         findings.append(found("own_list_only", subject=removed_files.REMOVED, sums=sums))
         undecided = findings[-1].message
@@ -156,17 +159,10 @@ def binaries(subject: ImageContext) -> CheckOutput:
     return area_output(subject, "binaries", findings, f"{count} binaries", binaries=count)
 
 
-def _carried(subject: ImageContext) -> str:
-    """Return the list of removed files in the image, if this host has none for it; '' if there is none."""
-    if subject.removed or not subject.is_managed:
-        return ""
-    return carried_list(subject.files, subject.image.labels, subject.lock)
-
-
 def area_output(
     subject: ImageContext, check: Reporter, findings: Iterable[Finding], observed: str, **counts: int
 ) -> CheckOutput:
-    rows = [one for one in _accounted(subject) if one.area.check == check]
+    rows = [one for one in compared(subject).reported if one.area.check == check]
     deciding = [one.finding for one in rows if one.area.decides and one.finding.severity is Severity.WARNING]
     return replace(
         output((*findings, *(one.finding for one in rows)), observed, **counts),
@@ -177,17 +173,13 @@ def area_output(
 
 
 @lru_cache(maxsize=1)
-def _accounted(subject: ImageContext) -> tuple[Reported, ...]:
-    total = compared(subject)
-    return report(subject, total.owned, total.differences)
-
-
-@lru_cache(maxsize=1)
 def compared(subject: ImageContext) -> _Total:
     there, total = _brought(subject), _Total()
+    if subject.is_managed and not subject.removed:
+        total.carried = carried_list(subject.files, subject.image.labels, subject.lock)
     named = lockfile.parse(subject.lock) if subject.is_managed else _published(subject, there)
     locked = {package.name: package for package in named}
-    omitted = removed_files.parse(subject.removed or _carried(subject))
+    omitted = removed_files.parse(subject.removed or total.carried)
     for one in there:
         package = locked.get(one.name) if one not in subject.added else None  # it may be that of another environment
         total.add(subject, one, package, omitted.get((one.name, one.version), ()))
@@ -199,14 +191,14 @@ def compared(subject: ImageContext) -> _Total:
         unowned = [path for path in _loaded(subject) if not (path in total.owned or path in subject.files.system.same)]
         if unowned:
             total.alone["no package recorded their digests"] = [listed(unowned)]
+    total.reported = report(subject, total.owned, total.differences)
     return total
 
 
 def _brought(subject: ImageContext) -> tuple[InstalledPackage, ...]:
     """Return the distributions that dpkg did not install: it strips libraries, and records its own digests."""
-    system, every = subject.files.system, distributions(subject.files)
-    own = system.layers.keys() - system.of_conda
-    return tuple(one for one in every if f"{one.site}/{one.folder}/METADATA" not in own)
+    every = distributions(subject.files)
+    return tuple(one for one in every if not subject.is_of_system(f"{one.site}/{one.folder}/METADATA"))
 
 
 def _loaded(subject: ImageContext) -> Iterator[str]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Mapping
 from functools import cache
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +13,7 @@ import msgspec
 from envbuilder.environment import Flavor
 from envbuilder.finding import Code
 from envbuilder.support import decoding
+from envbuilder.support.python_source import code_only, for_python36
 from envbuilder.verdict import CheckLevel, CheckResult, Outcome
 from envbuilder.workspace import content_key, packaged, packaged_yaml
 
@@ -35,7 +34,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ``probe`` is ``module:function``, of the suite in the image or, in the group ``host``, of this package. ``limit_s``
     are the seconds until it is killed. Without success of all ``needs`` it is skipped: what trains or converges needs a
     correct matmul. ``quiet`` checks are timed, so nothing runs at the same time. ``proves`` is the meaning of a pass,
-    ``codes`` are its possible findings. ``at_least`` has the seconds below which a measurement is impossible.
+    ``codes`` are its possible findings.
     """
 
     name: str
@@ -51,7 +50,6 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     needs: tuple[str, ...] = ()
     quiet: bool = False
     arguments: dict[str, str] = {}
-    at_least: dict[str, float] = {}
 
     def result(self, outcome: Outcome, observed: str = "", **more: Any) -> CheckResult:  # noqa: ANN401 - as CheckResult
         return CheckResult(name=self.name, level=self.level, outcome=outcome, observed=observed, **more)
@@ -180,38 +178,3 @@ _SENTENCE = re.compile(
     rb"|\b(?:text|fix): (?:&\w+ )?(?:'(?:[^'\n]|'')*'|\"[^\"\n]*\"|[^,}\n'\"]+)"
 )
 """A comment, or a text of a finding, in a YAML file: on lines of its own, or in braces."""
-
-_TOKEN = re.compile(
-    r'(?P<prose>\n[ \t]*r?"""(?:[^\\]|\\.)*?"""[ \t]*(?=\n|\Z)'
-    r"|\n?[ \t]*\#[^\n]*"
-    r"|\n[ \t]*(?=\n|\Z))"
-    r'|"""(?:[^\\]|\\.)*?"""'
-    r"|'''(?:[^\\]|\\.)*?'''"
-    r'|"(?:[^"\\\n]|\\.)*"'
-    r"|'(?:[^'\\\n]|\\.)*'",
-    re.DOTALL,
-)
-"""A string, or prose: a string that begins and ends its lines, a comment, an empty line. A syntax tree takes 0.5 s."""
-
-
-def code_only(source: bytes) -> bytes:
-    """Return the source without comments, docstrings and empty lines, the same on every version of Python."""
-    code = _TOKEN.sub(lambda found: found[0] if found["prose"] is None else "", "\n" + source.decode())
-    return code.removeprefix("\n").encode()
-
-
-def for_python36(source: bytes) -> bytes:
-    """Return a source that Python 3.6 can read, with the same lines: annotations become texts, which it only stores."""
-    starts = [0, *accumulate(map(len, source.splitlines(keepends=True)))]
-    cuts: list[tuple[ast.stmt | ast.expr, bytes]] = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
-            cuts.append((node, b"%b"))
-        annotations = (getattr(node, name, None) for name in ("annotation", "returns"))
-        cuts += [(one, b'("T"%b)') for one in annotations if one is not None]
-    text = bytearray(source)
-    for node, instead in sorted(cuts, key=lambda cut: (cut[0].lineno, cut[0].col_offset), reverse=True):
-        begin = starts[node.lineno - 1] + node.col_offset
-        end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
-        text[begin:end] = instead % (b"\n" * source.count(b"\n", begin, end))
-    return bytes(text)

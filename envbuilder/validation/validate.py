@@ -32,7 +32,7 @@ from envbuilder.validation import image_claims, known_image, suite_plan, suite_s
 from envbuilder.validation.entrypoint_check import check_entrypoint
 from envbuilder.validation.image_context import CheckOutput, ImageContext, found
 from envbuilder.validation.image_files import ImageFiles, is_list, read_image
-from envbuilder.validation.image_loader import InstalledFramework, LocalPython, distributions, site_of
+from envbuilder.validation.image_loader import ImagePython, InstalledFramework, LocalPython, distributions, site_of
 from envbuilder.validation.judge import Causes, assemble, judge
 from envbuilder.validation.known_image import KnownImage
 from envbuilder.validation.suite_plan import Check, Facts, Profile
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 IDENTITY = Check(name="identity", level="static", group="static", probe="build_info:identity", proves="", codes=())
 """A check in which a Python of this host describes its TensorFlow."""
 
-CAUSES = ("files", "binaries", "configuration", "no-stub")
+_CAUSES = ("files", "binaries", "configuration", "no-stub")
 """The checks that find defects of files, variables and driver stubs; errors of other checks may follow from these."""
 
 _OF_BUILD = ("environment", "lock", "removed", "pins", "system", "authorities")
@@ -148,7 +148,7 @@ def validate_here(
     """Run the suite with a Python of this host, without a container. Raises UsageError if it has no TensorFlow."""
     began = time.monotonic()
     installed = _identify(python)
-    facts = msgspec.structs.replace(image_claims.of_foreign(installed, catalog, None), profile=profile)
+    facts = msgspec.structs.replace(image_claims.of_foreign(installed, catalog), profile=profile)
     local = LocalPython(installed)
     image = Image("", (), (), 0, labels={}, env=os.environ, user="", architecture=platform.machine())
     context = ImageContext(image, ImageFiles(()), facts, "", WheelRecords(None), local=local)
@@ -197,10 +197,16 @@ class _Run:
     def verdict(
         self, environment: Environment | None, image: ImageRef, engine: EngineRef, budgets: Budgets, began: float
     ) -> Verdict:
-        session = self.session
+        session, nonce = self.session, secrets.token_hex(16)
+        facts = msgspec.structs.replace(self.facts, challenge=nonce)
         with self.pool:
             try:
-                results = self._of_suite()
+                why = self.suite(suite_plan.plan(self.checks, facts), session)
+                checks = (check for check in self.checks if check.group == "protocol")
+                results = [suite_session.check_protocol(session, why, check) for check in checks]
+                results += (
+                    suite_session.check_product(one, session.data(one.name), nonce) for one in session.results(why)
+                )
                 starts, inspected = self._begun()
                 results += starts.result()
                 looked, causes, added = inspected.result()
@@ -229,15 +235,6 @@ class _Run:
             finished=finished,
             **msgspec.structs.asdict(judgement),
         )
-
-    def _of_suite(self) -> list[CheckResult]:
-        session, nonce = self.session, secrets.token_hex(16)
-        why = self.suite(suite_plan.plan(self.checks, msgspec.structs.replace(self.facts, challenge=nonce)), session)
-        protocol = [
-            suite_session.check_protocol(session, why, check) for check in self.checks if check.group == "protocol"
-        ]
-        results = [suite_session.check_product(one, session.data(one.name), nonce) for one in session.results(why)]
-        return [*protocol, *results]
 
     def _follow(self, progress: Progress) -> None:
         self.on_progress(progress)
@@ -282,7 +279,17 @@ class _Target:
                 known = request.list_of(self.environment.id)
                 carried = image_claims.carried_list(self.files, image.labels, self.lock)
                 self.removed = known if known == carried else ""
-        facts = self._of_foreign(label) if self.environment is None else self._of_environment(self.environment)
+        if self.environment is not None:
+            facts = image_claims.of_environment(self.environment, self.lock, request.environment)
+            is_known = request.environment is not None or self.removed
+            removed = self.removed if is_known else image_claims.carried_list(self.files, image.labels, self.lock)
+            facts = msgspec.structs.replace(facts, left_out=image_claims.libraries_left_out(removed))
+        elif request.catalog is not None:
+            facts = image_claims.of_foreign(ImagePython(self.files, image).framework, request.catalog, self.spec.gpus)
+            if label or self.files.file(image_claims.DOCUMENT) is not None:
+                facts = image_claims.of_claimed(facts, self.files, image)
+        else:
+            raise ValueError("a foreign image needs a catalogue")
         gpus = {"none": 0, "all": 1}.get(self.spec.gpus, len(self.spec.gpus.split(",")))  # all: at least one
         is_simulated = request.simulate is not None
         self.facts = msgspec.structs.replace(facts, gpus_expected=gpus, profile=request.profile, simulated=is_simulated)
@@ -290,21 +297,6 @@ class _Target:
     @cached_property
     def files(self) -> ImageFiles:
         return read_image(self.engine, self.image)
-
-    def _of_environment(self, environment: Environment) -> Facts:
-        by_host, removed = self.request.environment, self.removed
-        facts = image_claims.of_environment(environment, self.lock, by_host)
-        if by_host is None and not removed:
-            removed = image_claims.carried_list(self.files, self.image.labels, self.lock)
-        return msgspec.structs.replace(facts, left_out=image_claims.libraries_left_out(removed))
-
-    def _of_foreign(self, label: str) -> Facts:
-        if self.request.catalog is None:
-            raise ValueError("a foreign image needs a catalogue")
-        installed = image_claims.installed_framework(self.files, self.image, self.spec.gpus)
-        facts = image_claims.of_foreign(installed, self.request.catalog, self.image)
-        is_claimed = label or self.files.file(image_claims.DOCUMENT) is not None
-        return image_claims.of_claimed(facts, self.files, self.image) if is_claimed else facts
 
     def inspect(self, on_look: Callable[[KnownImage], None], checks: tuple[Check, ...]) -> Inspected:
         """Return the results of the checks on the host: by the image's record if it equals that, else by its files."""
@@ -384,7 +376,7 @@ def run_host_checks(subject: ImageContext, checks: Iterable[Check]) -> tuple[tup
             measurements=dict(output.measurements),
         )
         results.append(result)
-        outputs += [output] if check.name in CAUSES else []
+        outputs += [output] if check.name in _CAUSES else []
         if subject.files.budget.reached != bound:  # by this check: those before it saw too little
             return run_host_checks(subject, checks)
     causes = Causes(
@@ -405,10 +397,7 @@ def output_of(check: Check, subject: ImageContext) -> CheckOutput:
     return output
 
 
-_Kind = Literal["package", "system package", "files"]
-_Owner = tuple[_Kind, str, str]
-_DEEP = 2
-"""Number of folders in the name of an area, as in ``/usr/local``."""
+_Owner = tuple[Literal["package", "system package", "files"], str, str]
 
 
 def additions(subject: ImageContext) -> tuple[Addition, ...]:
@@ -419,9 +408,8 @@ def additions(subject: ImageContext) -> tuple[Addition, ...]:
     found: dict[_Owner, list[int]] = {}
     for path, entry in subject.files.paths.items():
         if entry.layer >= subject.own_layers and entry.row.kind in ("file", "link"):
-            area = "/" + "/".join(posixpath.dirname(path).split("/")[:_DEEP])
-            sizes = found.setdefault(owner.get(path, ("files", area, "")), [])
-            sizes.append(entry.row.size)
+            area = "/" + "/".join(posixpath.dirname(path).split("/")[:2])
+            found.setdefault(owner.get(path, ("files", area, "")), []).append(entry.row.size)
     return tuple(
         Addition(kind=kind, name=name, version=version, files=len(sizes), size=sum(sizes))
         for (kind, name, version), sizes in sorted(found.items(), key=lambda one: (one[0][0] == "files", one[0]))

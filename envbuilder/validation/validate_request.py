@@ -57,9 +57,6 @@ def validate_target(
     if not _NAME.fullmatch(target):
         hint = "write it as docker does: name:tag"
         raise UsageError(f"{target!r} is not a name of an image or environment", hint=hint)
-    if matrix is None and (workspace.root / target).is_file():
-        target, matrix = _only_one(target, workspace, catalog), target
-        request = replace(request, image=target)
     engine = connect()
     engine.sweep()  # containers of killed runs
     request = replace(request, index=open_index())
@@ -75,15 +72,6 @@ def validate_target(
         if is_environment and request.simulate is None:  # a simulated verdict never replaces a real one
             return validate_and_record(request, engine, workspace, on_progress=progress_of(task))[0]
         return validate(engine, request, on_progress=progress_of(task))
-
-
-def _only_one(matrix: str, workspace: Workspace, catalog: Catalog) -> str:
-    """Return the id of a matrix's only environment. Raises UsageError if there are several."""
-    names = [environment.id for environment in choose(matrix, (), workspace, catalog).environments]
-    if len(names) > 1:
-        hint = "; ".join(f"envbuilder validate {name} --matrix {matrix}" for name in names[:4])
-        raise UsageError(f"{matrix} has {len(names)} environments: validate one, or all by envbuilder run", hint=hint)
-    return names[0]
 
 
 def _of_image(

@@ -58,9 +58,6 @@ BOMBS: dict[str, Callable[[], Iterator[LayerFile]]] = {
     "packages": lambda: (
         file(f"{SITE}/a{number}-1.dist-info/METADATA", b"Name: a%d\nVersion: 1\n" % number) for number in range(150_000)
     ),
-    "conda": lambda: (
-        file(f"conda-meta/{number}.json", b'{"files": [' + b'"a",' * 4_000_000 + b'""]}') for number in range(2)
-    ),
     "digests": lambda: (file(f"var/lib/dpkg/info/{number}.md5sums", b"0  a\n" * 3_000_000) for number in range(2)),
     "lists": lambda: (file(f"var/lib/dpkg/info/{number}.list", b"/\n" * (6 << 20)) for number in range(9)),
 }

@@ -16,7 +16,6 @@ from envbuilder.choice import VETTED, choose, choose_all, find_matrix, local_mat
 from envbuilder.errors import EnvbuilderError, InputError, UnsatisfiableError, UsageError
 from envbuilder.finding import Code
 from envbuilder.jobs.plan import PlanOptions, plan_matrix
-from envbuilder.validation.validate_request import _only_one
 from envbuilder.workspace import Workspace, project_folder, settings_of, shipped
 
 CATALOG = load()
@@ -267,13 +266,3 @@ def test_system_package_without_a_version_on_an_own_base_is_a_warning(
     path.write_text(f"{path.read_text()}system_packages: ['{package}']\n")
     read_known(str(path), tmp_path, CATALOG)
     assert ("libgomp1 on corp without a version" in capsys.readouterr().err) == warned
-
-
-def test_validate_takes_a_matrix_with_one_environment(tmp_path: Path) -> None:
-    path = tmp_path / "m.yaml"
-    path.write_text("name: m\naxes: {tensorflow: [2.20.0, 2.19.1]}\n")
-    with pytest.raises(UsageError, match="has 2 environments") as error:
-        _only_one("m.yaml", Workspace(tmp_path), CATALOG)
-    assert "envbuilder validate tf2.20.0-py313-cpu-trixie --matrix m.yaml" in (error.value.hint or "")
-    path.write_text("name: m\naxes: {tensorflow: [2.20.0]}\n")
-    assert _only_one("m.yaml", Workspace(tmp_path), CATALOG) == "tf2.20.0-py313-cpu-trixie"

@@ -17,6 +17,7 @@ from suite_messages import lines as message_lines
 from table_rows import beside
 
 from envbuilder.finding import Code
+from envbuilder.support.python_source import code_only, for_python36
 from envbuilder.validation import image_context, suite_plan
 from envbuilder.validation.image_context import FindingText, found
 from envbuilder.validation.suite_plan import (
@@ -25,9 +26,7 @@ from envbuilder.validation.suite_plan import (
     HOST_GROUPS,
     Check,
     Facts,
-    code_only,
     digest_of,
-    for_python36,
     probe_files,
 )
 from envbuilder.validation.suite_session import Progress, Session, Unfinished

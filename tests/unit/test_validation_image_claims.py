@@ -22,11 +22,11 @@ from envbuilder.validation.image_claims import (
     FORM_LABEL,
     carried_list,
     claims,
-    installed_framework,
     libraries_left_out,
     of_foreign,
     without_cuda,
 )
+from envbuilder.validation.image_loader import ImagePython
 from envbuilder.validation.judge import Causes, mark_consequences
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.verdict import CheckResult
@@ -62,8 +62,8 @@ def test_facts_of_a_foreign_image_come_from_its_files(
     folders = {path: LayerFile(path, "folder") for path in (SITE, f"{SITE}/tensorflow")}
     image = image_of({**package("tensorflow", "1.99", named), **folders, "usr/lib/libcudart.so.12": b"1"})
     described = context_of(image).image
-    installed = installed_framework(image, described, gpus)
-    facts = of_foreign(installed, load(), described)
+    installed = ImagePython(image, described).framework
+    facts = of_foreign(installed, load(), gpus)
     assert (installed.package, facts.tensorflow, facts.python) == ("tensorflow", "1.99", "3.11")
     assert (facts.flavor, facts.cuda, facts.built_cudnn) == expected
     assert ("flavor" in [one.subject for one in claims(context_of(image)).findings]) is has_code

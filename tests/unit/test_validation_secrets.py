@@ -357,6 +357,10 @@ def test_keys_of_documentation_are_no_secrets() -> None:
     assert found("app/.env.example", lines % (key, secret)) == []
     assert found("app/.env", lines % (key, secret)) == ["a credential"]
     assert found("app/.env.example", lines % (key[:-7] + b"EXEMPLE", secret)) == ["an AWS access key"]
+    token = b"eyJhbGciOi" + b"a1B2" * 4 + b".eyJ" + b"a1B2" * 4 + b".SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c"
+    assert found("docs/login.md", token) == []
+    addresses = (b"url: postgresql://postgres:%b@db" % password for password in (b"postgres", b"postgres1"))
+    assert [found("compose.yaml", text) for text in addresses] == [[], ["a credential"]]
 
 
 def test_published_source_and_its_byte_code_are_no_secrets() -> None:

@@ -224,6 +224,25 @@ def test_entry_point_that_is_a_service_is_a_warning() -> None:
     assert "as services do" in result.observed
 
 
+@pytest.mark.parametrize(("entrypoint", "outcome"), [(("python", "/a.py"), "passed"), (("/bin/sh", "/a"), "failed")])
+def test_program_that_refuses_another_command_is_a_warning(entrypoint: tuple[str, ...], outcome: str) -> None:
+    def script(spec: ContainerSpec) -> Script:
+        return Script(stderr=b"usage: a.py", exit_code=2) if spec.entrypoint else Script(stdout=printed(spec))
+
+    result, _ = started(script, OWN, *entrypoint)
+    assert (result.outcome, "arguments of its own" in result.observed) == (outcome, outcome == "passed")
+
+
+@pytest.mark.parametrize(("option", "outcome"), [("-lc", "failed"), ("-c", "passed")])
+def test_command_by_a_login_shell_is_started_by_it(option: str, outcome: str) -> None:
+    engine = FakeEngine(
+        script=lambda spec: Script(exit_code=127) if "-lc" in spec.command else Script(stdout=printed(spec))
+    )
+    image = replace(engine.add("some:image"), command=("/bin/bash", option, "python /srv/a.py"))
+    result = check_entrypoint(engine, image, OWN, threading.Event())
+    assert (result.outcome, "without the login shell" in result.observed) == (outcome, outcome == "failed")
+
+
 def test_first_line_with_crlf_is_the_cause_of_an_entry_point_that_fails() -> None:
     result, _ = started(
         lambda spec: Script() if spec.entrypoint else Script(stdout=printed(spec, script="#!/bin/sh\r\nexec $@\r\n")),
