@@ -92,9 +92,9 @@ _Setting = tuple[Finding, _Effect]
 
 def configuration(subject: ImageContext) -> CheckOutput:
     env = subject.image.env
-    settings = [*_by_table(subject, env), *_in_files(subject), *keras_settings(subject), *_health_check(subject)]
+    settings = [*_by_table(subject, env), *_in_files(subject), *keras_settings(subject)]
     others = (*_instructions(subject), *can_start(subject), *scratch(subject))
-    settings += [(one, "breaks") for one in others]
+    settings += [(one, "disturbs" if one.subject == "HEALTHCHECK" else "breaks") for one in others]
     none = f"{len(env)} variables, none of which breaks anything"
     follow = {one.subject: _TABLE.effects[effect].follow for one, effect in settings}
     result = area_output(subject, "configuration", (one for one, _ in settings), none)
@@ -140,20 +140,14 @@ def _instructions(subject: ImageContext) -> Iterator[Finding]:
     for folder in re.findall(r"--xla_gpu_cuda_data_dir=(\S*)", subject.image.env.get("XLA_FLAGS", "")):
         if subject.files.file(f"{folder}/nvvm/libdevice/libdevice.10.bc") is None:
             yield found("no_libdevice", folder=escaped(folder))
-
-
-def _health_check(subject: ImageContext) -> Iterator[_Setting]:
     check = subject.image.settings.get("healthcheck")
     words = check.get("Test") if isinstance(check, dict) else None
     if isinstance(words, list | tuple) and words[1:] and words[0] != "NONE":
-        yield found("health_check", check=escaped(" ".join(map(str, words[1:])))), "disturbs"
+        yield found("health_check", check=escaped(" ".join(map(str, words[1:]))))
         program = str(words[1]).split()[0] if words[0] == "CMD-SHELL" else str(words[1])
-        if (
-            re.fullmatch(r"[\w./+-]+", program)
-            and program not in _TABLE.shell_words
-            and (why := _no_program(subject, program))
-        ):
-            yield found("health_check_fails", program=program, why=why), "disturbs"
+        is_program = re.fullmatch(r"[\w./+-]+", program) and program not in _TABLE.shell_words
+        if is_program and (why := _no_program(subject, program)):
+            yield found("health_check_fails", program=program, why=why)
 
 
 _KERAS_FILE = "keras.json"

@@ -304,42 +304,33 @@ def environments(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
         is_noted = prefix != "usr/local" and any(
             re.fullmatch(rf"{re.escape(prefix)}/[^/]+/[^/]+/site-packages", one) for one in sites
         )
-        if text := _wrong_home(subject, prefix, python, is_noted=is_noted):
-            yield found("other_python", subject.severity, text=text, prefix=prefix)
+        yield from _wrong_home(subject, prefix, python, is_noted=is_noted)
         for name, _, tried in unmet(subject.search, f"/{subject.files.resolve(python)}"):
             yield found("interpreter_needs", name=name, tried=", ".join(tried[:6]))
 
 
-def homes(note: bytes) -> list[str]:
-    """Return the homes that a ``pyvenv.cfg`` names, each once: of several, versions of Python use different ones."""
-    pairs = (line.partition("=") for line in re.split(r"[\r\n]", decoding.lossy(note)))
-    named = (value.strip() for key, equals, value in pairs if equals and key.strip().lower() == "home")
-    return [home for home in dict.fromkeys(named) if home]
-
-
-def _wrong_home(subject: ImageContext, prefix: str, python: str, *, is_noted: bool) -> str:
-    """Describe a wrong or changed home of a Python, '' for none; ``is_noted``: its folder needs a ``pyvenv.cfg``."""
+def _wrong_home(subject: ImageContext, prefix: str, python: str, *, is_noted: bool) -> Iterator[Finding]:
+    """Find a wrong or changed home of a Python; ``is_noted``: its folder needs a ``pyvenv.cfg``."""
     files, note = subject.files, f"{prefix}/{_NOTE}"
     real = posixpath.dirname(files.resolve(python))
     entries = [(files.paths.get(path), path in files.hidden) for path in (note, python, files.resolve(python))]
     if not any(entry.layer >= subject.of_base if entry is not None else was_there for entry, was_there in entries):
-        return ""
+        return
     if (real == f"{prefix}/bin" or not is_noted) and files.file(note) is None:
-        return ""  # not an environment: its library is at its default place
-    named = homes(files.content(note) or b"")
+        return  # not an environment: its library is at its default place
+    pairs = (line.partition("=") for line in re.split(r"[\r\n]", decoding.lossy(files.content(note) or b"")))
+    values = (value.strip() for key, equals, value in pairs if equals and key.strip().lower() == "home")
+    named = list(dict.fromkeys(filter(None, values)))  # of several, versions of Python use different ones
     home = files.resolve(named[0]) if len(named) == 1 else ""
     copied = real == f"{prefix}/bin" and any(name.startswith("python3") for name in subject.search.names(home))
-    if len(named) != 1 or (home != real and not copied):
-        sent = (
-            f"sends Python to {', '.join(map(escaped, named)) or 'no folder'} for its own library"
-            if files.file(note)
-            else "is missing"
-        )
-        return f"{listed([note])} {sent}: that is in {listed([real])}"
-    is_opened = files.is_changed(note) and SYSTEM_SITE.search(files.content(note) or b"")
-    return (
-        f"{listed([note])} was changed after the environment was made: it lets in system packages" if is_opened else ""
-    )
+    shown = listed([note])
+    if files.file(note) is None:
+        yield found("no_home", subject.severity, note=shown, real=listed([real]), prefix=prefix)
+    elif len(named) != 1 or (home != real and not copied):
+        sent = ", ".join(map(escaped, named)) or "no folder"
+        yield found("other_home", subject.severity, note=shown, sent=sent, real=listed([real]), prefix=prefix)
+    elif files.is_changed(note) and SYSTEM_SITE.search(files.content(note) or b""):
+        yield found("opened_home", subject.severity, note=shown, prefix=prefix)
 
 
 _AT_THE_START = frozenset({"sitecustomize", "usercustomize"})

@@ -183,7 +183,7 @@ def test_allocator_of_a_system_package_that_is_preloaded_is_a_warning() -> None:
 def test_volume_over_packages_is_a_warning_and_a_health_check_is_said() -> None:
     settings = {"volumes": {"/opt/venv": {}, "/data": {}}, "healthcheck": {"Test": ["CMD", "jq"]}}
     found = configured(ROOT, settings=settings)
-    assert [(one.severity.value, one.subject) for one in found] == [("info", "HEALTHCHECK"), ("warning", "VOLUME")]
+    assert [(one.severity.value, one.subject) for one in found] == [("warning", "VOLUME"), ("info", "HEALTHCHECK")]
 
 
 def test_folder_of_byte_code_that_replaces_sources_is_an_error() -> None:
