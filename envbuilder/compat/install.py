@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Iterator
 
 from envbuilder.catalog.library_search import EVERY
+from envbuilder.catalog.model import Catalog
+from envbuilder.compat.check import check
+from envbuilder.compat.question import Question
+from envbuilder.compat.requirement import parse
 from envbuilder.environment import WHOLE, Combination, Environment
 
 WHEELS = 'wheels="$(python -c'
@@ -30,6 +35,29 @@ def pip_install(requirements: Iterable[str], folders: tuple[str, ...] = (), *, l
         folder = folders[0] if len(folders) == 1 else EVERY
         code = f'import glob, nvidia; print(":".join(glob.glob(nvidia.__path__[0] + "/{folder}/lib")))'
         yield f'{WHEELS} \'{code}\')" && export LD_LIBRARY_PATH="$wheels"'
+
+
+def install(
+    environment: Environment,
+    catalog: Catalog,
+    driver: str | None = None,
+    gpus: tuple[str, ...] = (),
+    packages: tuple[str, ...] = (),
+) -> Iterator[str]:
+    """Yield commands for people without containers: with the extra if that works, else with pinned wheels.
+
+    ``packages`` are further requirements; they replace the environment's own bounds of the same packages.
+    """
+    fields = {name: getattr(environment, name) for name in ("tensorflow", "package", "python")}
+    asked = Question(**fields, install="and-cuda", driver=driver, gpus=gpus, compat=False)
+    named = {parse(text).name for text in packages}
+    rest = (*packages, *(text for text in environment.constraints if parse(text).name not in named))
+    name = f"{environment.package}=={environment.tensorflow}"
+    if environment.flavor == "gpu" and check(asked, catalog).compatible is True:
+        yield from pip_install(map(shlex.quote, (name.replace("==", "[and-cuda]=="), *rest)))
+    elif environment.flavor == "cpu" or environment.cuda_wheels:
+        words, folders = map(shlex.quote, (name, *environment.cuda_wheels, *rest)), environment.loader_folders
+        yield from pip_install(words, folders, link=environment.needs_nvrtc_link)
 
 
 def matrix_text(name: str, wanted: Combination, environment: Environment, **more: object) -> str:

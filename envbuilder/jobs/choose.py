@@ -15,10 +15,10 @@ from envbuilder import host as this_host
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import VETTED, choose, local_matrices
-from envbuilder.compat.check import CheckDocument, EnvironmentImage, answer, check
+from envbuilder.compat.check import CheckDocument, EnvironmentImage, answer
 from envbuilder.compat.check_text import CONDITIONAL, change_text, finding_lines
 from envbuilder.compat.fleet import FleetHost, Refused, choose_for, environment_for, findings_with
-from envbuilder.compat.install import matrix_text, pip_install
+from envbuilder.compat.install import install, matrix_text
 from envbuilder.compat.question import Question
 from envbuilder.environment import Change, Combination, Environment, Flavor, Variant
 from envbuilder.errors import UsageError
@@ -112,7 +112,7 @@ def choose_environment(
         "build": shlex.join(("envbuilder", "run", *((matrix, "-s", environment.id) if matrix else (file,)))),
         "run": run_line(environment, image),
         "extend": f"FROM {image}",
-        "install": " && ".join(_install(environment, host, catalog)),
+        "install": " && ".join(install(environment, catalog, host.driver, host.gpus)),
     }
     return msgspec.structs.replace(
         document,
@@ -213,18 +213,6 @@ def _in_matrices(environment: Environment, root: Path, catalog: Catalog) -> tupl
             if row.id == environment.id:
                 return name, msgspec.structs.replace(environment, tag=row.tag)
     return "", environment
-
-
-def _install(environment: Environment, host: FleetHost, catalog: Catalog) -> Iterator[str]:
-    """Yield commands for people without containers: with the extra if that works, else with pinned wheels."""
-    fields = {name: getattr(environment, name) for name in ("tensorflow", "package", "python")}
-    asked = Question(**fields, install="and-cuda", driver=host.driver, gpus=host.gpus, compat=False)
-    name, rest = f"{environment.package}=={environment.tensorflow}", environment.constraints
-    if environment.flavor == "gpu" and check(asked, catalog).compatible is True:
-        yield from pip_install(map(shlex.quote, (name.replace("==", "[and-cuda]=="), *rest)))
-    elif environment.flavor == "cpu" or environment.cuda_wheels:
-        words, folders = map(shlex.quote, (name, *environment.cuda_wheels, *rest)), environment.loader_folders
-        yield from pip_install(words, folders, link=environment.needs_nvrtc_link)
 
 
 def check_with_image(asked: Question, catalog: Catalog) -> CheckDocument:

@@ -12,7 +12,7 @@ from envbuilder.finding import Code, Finding
 from envbuilder.reproduce.causes import is_cause
 from envbuilder.reproduce.diagnose import ReportDiagnosis
 from envbuilder.reproduce.messages.catalog import MessageMatch
-from envbuilder.reproduce.report.reported import Reported, ReportStatement
+from envbuilder.reproduce.report.reported import Reported
 from envbuilder.verdict import Word
 
 Kind = Literal["wheels", "image", "none"]
@@ -77,8 +77,7 @@ class Nearest(msgspec.Struct, frozen=True, kw_only=True):
     """The closest compatible environment: its changes, the commands that install it, and the matrix that builds it.
 
     ``predicate`` defines "works", as in the answer of ``envbuilder check``. ``id`` and ``image`` name envbuilder's own
-    environment for it ('' if there is none). ``worked`` quotes the report if it says that this setup works; it is empty
-    if only the rules chose it.
+    environment for it ('' if there is none).
     """
 
     environment: EnvironmentAnswer
@@ -90,7 +89,6 @@ class Nearest(msgspec.Struct, frozen=True, kw_only=True):
     commands: tuple[str, ...] = ()
     matrix: str = ""
     proof: NearestRun | None = None
-    worked: tuple[ReportStatement, ...] = ()
 
     @property
     def needs_driver(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -11,14 +12,12 @@ import msgspec
 from packaging.specifiers import SpecifierSet
 
 from envbuilder import versions
-from envbuilder.catalog.library_search import loader_folders
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.binding import distributions
 from envbuilder.compat.check import check
 from envbuilder.compat.check_text import change_text, new_text
 from envbuilder.compat.fleet import FleetHost, choose_for, environment_for
-from envbuilder.compat.install import matrix_text, pip_install
+from envbuilder.compat.install import install, matrix_text, pip_install
 from envbuilder.compat.nearest import Installable, Near, nearest, nearest_with_driver
 from envbuilder.compat.question import Install, Question
 from envbuilder.compat.unknown import FIRST_WITHOUT_WINDOWS_GPU
@@ -32,7 +31,7 @@ from envbuilder.reproduce.grammar import GRAMMAR, OldRelease, old_release
 from envbuilder.reproduce.messages.catalog import marked
 from envbuilder.reproduce.question import Case, driver_of, gpus_of, release_of
 from envbuilder.reproduce.rebuild import PUBLISHED, requirement, word
-from envbuilder.reproduce.report.reported import Reported, ReportStatement
+from envbuilder.reproduce.report.reported import Reported
 from envbuilder.reproduce.terms import bounds, is_before_catalogue, is_installed, span_of
 
 
@@ -55,9 +54,6 @@ class _Search:
         return found._replace(changes=(change,)) if found is not None and not found.changes else None
 
 
-_Way = tuple[Near[Question], tuple[ReportStatement, ...]]
-
-
 class _Fix(NamedTuple):
     """What is proposed: the question, its differences, and the environment (None: envbuilder cannot build it)."""
 
@@ -65,7 +61,6 @@ class _Fix(NamedTuple):
     changes: tuple[Change, ...]
     wanted: Combination
     environment: Environment | None
-    worked: tuple[ReportStatement, ...] = ()
 
 
 def closest_environment(case: Case, diagnosis: ReportDiagnosis) -> tuple[Nearest, Environment | None] | None:
@@ -73,13 +68,12 @@ def closest_environment(case: Case, diagnosis: ReportDiagnosis) -> tuple[Nearest
 
     GPU and system stay unchanged, and the driver if any versions work with it. If the cause is the host, the
     installation steps or an unofficial build, other versions fix nothing and none is named. The failing environment is
-    never proposed, nor one with a warning about the GPU. Versions that the report says work come first; if the cause is
-    unknown, only those are proposed. The environment is None if envbuilder cannot build it.
+    never proposed, nor one with a warning about the GPU. The environment is None if envbuilder cannot build it.
     """
     found = _changed(case, diagnosis) or _chosen(case, diagnosis) or _documented(case, diagnosis)
     if found is None:
         return None
-    near, changes, wanted, environment, worked = found
+    near, changes, wanted, environment = found
     why = "The closest compatible environment for a report."
     diff = ((f"- {change.field} {change.old}", f"+ {change.field} {new_text(change)}") for change in changes)
     nearest = Nearest(
@@ -91,7 +85,6 @@ def closest_environment(case: Case, diagnosis: ReportDiagnosis) -> tuple[Nearest
         diff=tuple(itertools.chain.from_iterable(diff)),
         commands=install_commands(case, near, environment),
         matrix=matrix_text("nearest", wanted, environment, description=why) if environment is not None else "",
-        worked=worked,
     )
     return nearest, environment
 
@@ -106,16 +99,16 @@ def _changed(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
     if lead is Code.PYTHON_UNSUPPORTED:
         question = msgspec.structs.replace(question, os=None)  # the system's own Python is not the only one
     search = _Search(case, lead, _answerable(question, catalog), works)
-    chosen = next(filter(lambda way: _removes_cause(way[0], search), _ways(search)), None)
+    chosen = next((way for way in _ways(search) if _removes_cause(way, search)), None)
     if chosen is None:
         return None
-    (near, changes, _), worked = chosen
+    near, changes, _ = chosen
     stated = release_of(case.reported.tensorflow or "")
     if stated != question.tensorflow and all(change.field != "tensorflow" for change in changes):
         changes = (Change("tensorflow", stated, near.tensorflow), *changes)  # a nightly, taken for its minor line
     found = msgspec.structs.replace(check(near, catalog).environment, os=None)  # an image has its own system
     wanted, environment = environment_for(found, question, catalog)
-    return _Fix(near, changes, wanted, environment, worked)
+    return _Fix(near, changes, wanted, environment)
 
 
 def _chosen(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
@@ -244,12 +237,9 @@ def _is_choice(case: Case, diagnosis: ReportDiagnosis, span: str) -> bool:
     return area in _CHOSEN_BY and bool(gpus or (span and not mixed))
 
 
-def _ways(search: _Search) -> Iterator[_Way]:
-    """Yield environments that work, the best first, with the statements of the report that name them."""
+def _ways(search: _Search) -> Iterator[Near[Question]]:
+    """Yield environments that work, the best first."""
     windows = search.case.reported.platform == "windows"
-    worked = _worked(search)
-    if worked is not None:
-        yield _with_system(worked[0], search.case), worked[1]
     question, lead = search.question, search.lead
     if lead is None or (not cause_of(lead).no_kernels and _before_all(question, search.catalog)):
         return
@@ -259,10 +249,10 @@ def _ways(search: _Search) -> Iterator[_Way]:
     found = search.nearest(cuda=None, cudnn=None, install=None) if wsl else search.nearest()  # WSL2 has its own CUDA
     found = found or nearest_with_driver(search.question, search.works)
     if found is not None:
-        yield _with_system(found, search.case), ()
+        yield _with_system(found, search.case)
     other = None if windows else other_fix(lead, search)
     if other is not None:
-        yield _with_system(other, search.case), ()
+        yield _with_system(other, search.case)
 
 
 def _with_system(near: Near[Question], case: Case) -> Near[Question]:
@@ -307,7 +297,7 @@ def _before_all(question: Question, catalog: Catalog) -> bool:
 
 
 def _removes_cause(near: Near[Question], search: _Search) -> bool:
-    """Return True if the changes affect the cause, or if the cause is unknown and the report says that it works."""
+    """Return True if the changes affect the cause."""
     if search.lead is None or not near.changes:
         return bool(near.changes)
     cause, fields = cause_of(search.lead), {change.field for change in near.changes}
@@ -363,24 +353,10 @@ def _with_wheels(search: _Search) -> Near[Question] | None:
     return found._replace(changes=(*others, Change("install", "CUDA of the system", None)))
 
 
-def _worked(search: _Search) -> _Way | None:
-    """Return the one release that the report says works, and its line, if the rules allow it on the failing host.
-
-    If the cause is unknown, nothing else may change.
-    """
-    stated = (row for row in search.case.reported.works if row.field == "tensorflow")
-    rows = {search.catalog.version(release_of(row.value)): row for row in stated}
-    version, row = next(iter(rows.items())) if len(rows) == 1 else (None, None)
-    if version is None or row is None or versions.is_prefix(search.question.tensorflow, version):
-        return None
-    found = search.nearest(tensorflow=version)
-    if found is None or found.combination.tensorflow != version or (search.lead is None and found.changes):
-        return None
-    return found._replace(changes=(Change("tensorflow", search.question.tensorflow, version), *found.changes)), (row,)
-
-
 _WSL = "wsl --install -d Ubuntu"
 _LAST_WINDOWS_GPU = "2.10"
+_BROUGHT = {"tensorflow", "package", "install", "cuda", "cudnn"}
+"""Fields of which each change takes more than a package."""
 
 
 def install_commands(case: Case, near: Question, environment: Environment | None) -> tuple[str, ...]:
@@ -401,12 +377,16 @@ def install_commands(case: Case, near: Question, environment: Environment | None
     if near.python and near.python != question.python:
         activate = r"tf\Scripts\activate" if native else ". tf/bin/activate"
         lines += [f"uv venv --seed --python {word(near.python)} tf && {activate}"]
-    wanted = _requirements(question, near, None if native else environment, release, fresh=bool(lines))
-    if wanted:
-        wheels = not native and any("nvidia-" in text or "and-cuda" in text for text in wanted)
-        told = environment if wheels else None
-        folders = loader_folders(release) if told is not None else ()
-        lines += pip_install(wanted, folders, link=told is not None and told.needs_nvrtc_link)
+    packages = tuple(text for text in near.packages if text not in question.packages and requirement(text))
+    kept = {name for name in _BROUGHT if getattr(near, name) == getattr(question, name)}
+    if kept == _BROUGHT and not lines:
+        lines += pip_install(map(shlex.quote, packages)) if packages else ()
+    elif environment is not None and not native:
+        lines += install(environment, catalog, near.driver, near.gpus, packages)
+    elif lines or not {"tensorflow", "package"} <= kept:
+        named = {text.partition("=")[0] for text in packages}
+        caps = (cap for cap in release.caps if cap.partition("<")[0] not in named)
+        lines += pip_install(map(shlex.quote, (f"{release.package}=={version}", *packages, *caps)))
     by_conda = native or (environment is None and case.place == "conda" and near.cuda != question.cuda)
     if by_conda and near.gpu and release.cuda is not None:
         lines.append(f"conda install -c conda-forge cudatoolkit={release.cuda} cudnn={release.cudnn}")
@@ -415,27 +395,3 @@ def install_commands(case: Case, near: Question, environment: Environment | None
     if environment is None and near.gpu and other and not by_conda and tag is not None:
         lines.append(f"docker run --rm --gpus all -it {word(f'{PUBLISHED}:{tag}')}")
     return tuple(lines)
-
-
-def _requirements(
-    question: Question, near: Question, environment: Environment | None, release: TensorflowRelease, *, fresh: bool
-) -> list[str]:
-    """List the requirements for pip: TensorFlow if it changes, CUDA if it comes from wheels, changed packages."""
-    other = fresh or near.tensorflow != question.tensorflow or near.package != question.package
-    other_cuda = other or near.install != question.install or near.cuda != question.cuda or near.cudnn != question.cudnn
-    findable = near.gpu and release.and_cuda and release.finds_cuda == "wheels"
-    python = near.python or (environment.python if environment is not None else None)
-    extra = bool(findable and environment and python not in release.extra_fails_on)
-    wanted: list[str] = []
-    if other or (other_cuda and extra):
-        wanted.append(f"'{word(release.package)}{'[and-cuda]' if extra else ''}=={word(release.version)}'")
-    if other:
-        named = {text.partition("=")[0] for text in near.packages}
-        wanted += [requirement(cap) for cap in release.caps if cap.partition("<")[0] not in named]
-    wanted += [requirement(text) for text in near.packages if text not in question.packages]
-    if environment is not None and other_cuda:
-        pins = environment.cuda_wheels
-        mine = near.cudnn != question.cudnn and not other and near.install == question.install is None
-        chosen = [pin for pin in pins if pin.startswith("nvidia-cudnn")] if mine or extra else pins
-        wanted += [requirement(pin) for pin in chosen if not extra or near.cudnn != question.cudnn]
-    return wanted

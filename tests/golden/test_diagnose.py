@@ -57,7 +57,7 @@ def test_python_without_tensorflow_gets_the_newest_that_works() -> None:
     found = diagnosed("no-driver", {"tensorflow": None, "distribution": None, "imports": False, "packages": {}})
     wanted = Combination(tensorflow="", python="3.11", flavor="gpu", variant="runtime")
     newest = choose_for(wanted, FleetHost(name="host"), CATALOG).environment
-    assert found.faults[0].command.startswith(f"pip install 'tensorflow=={newest.tensorflow}' ")
+    assert found.faults[0].command.startswith(f"pip install tensorflow=={newest.tensorflow} ")
 
 
 def test_computing_gpu_has_no_fault() -> None:
