@@ -15,6 +15,7 @@ from envbuilder.compat.check import findings_of
 from envbuilder.compat.question import Question
 from envbuilder.errors import UsageError
 from envbuilder.finding import Code, Severity, compatible, is_condition, obstacle
+from envbuilder.jobs.answers import rendered
 
 Answer = Literal["yes", "conditional", "no", "unknown"]
 
@@ -162,20 +163,12 @@ def grouped(answers: Mapping[str, object]) -> dict[str, str]:
 
 def as_text(document: CompatibilityDocument, catalog: Catalog) -> str:
     """List for each group of releases the values with each answer."""
-    lines: list[str] = []
-    for table in dict.fromkeys(one.table for one in document.cells):
-        found = grid(document, table, catalog)
-        lines += ["", table]
-        for releases, release in found.releases.items():
-            lines.append(f"  tensorflow {releases}")
-            alike = grouped({value: found.answers[release, value] for value in found.ordered})
-            lines += [f"    {found.answers[release, value]}: {values}" for values, value in alike.items()]
-    return "\n".join([*lines[1:], "", LEGEND])
+    grids = {table: grid(document, table, catalog) for table in dict.fromkeys(one.table for one in document.cells)}
 
+    def alike(found: Grid, release: str) -> dict[str, str]:
+        return grouped({value: found.answers[release, value] for value in found.ordered})
 
-LEGEND = """\
-yes: uses the GPU, with a code after a warning; conditional: if a condition is met; unknown: no claim
-`envbuilder explain CODE` says what a code means, `envbuilder check` answers for one host."""
+    return rendered("compatibility", grids=grids, alike=alike)
 
 
 def as_csv(document: CompatibilityDocument) -> str:

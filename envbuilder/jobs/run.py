@@ -17,11 +17,11 @@ from envbuilder.finding import Finding
 from envbuilder.image.bases import Base, ensure_base
 from envbuilder.image.build import BuildOptions, Built, ensure
 from envbuilder.image.context import system_of
+from envbuilder.jobs.answers import rendered
 from envbuilder.jobs.choose import run_line
 from envbuilder.pypi.client import PackageIndex
 from envbuilder.support import decoding
 from envbuilder.support.console import Console, step_line
-from envbuilder.support.tables import folded, table
 from envbuilder.support.threads import in_parallel
 from envbuilder.validation.suite_plan import Profile
 from envbuilder.validation.suite_session import progress_of
@@ -204,37 +204,9 @@ class _Runner:
         )
 
 
-_ERROR = 60
-"""Characters of an error in the table: it was printed above when it happened."""
-
-_REASON = 300
-"""Characters of the first reason of a verdict: the others are in its record."""
-
-
 def run_text(document: RunDocument) -> str:
     """Write a row for each image, then why one is not PASSED, the place of the verdicts and the next command."""
-    columns = ("verdict", "level", "size", "work", "image", "error")
-    rows = [
-        (
-            row.verdict or ("ERROR" if row.error else "-"),
-            row.level or "-",
-            f"{row.size / 1e9:.2f} GB" if row.size else "-",
-            ", ".join(dict.fromkeys(word for word in (row.built, row.validated) if word != "not reached")) or "-",
-            row.image or row.environment,
-            textwrap.shorten(row.error.removeprefix(f"{row.environment} "), _ERROR, placeholder=" …"),
-        )
-        for row in document.rows
-    ]
-    places = {row.path.replace(row.environment, "<environment>") for row in document.rows if row.path}
-    lines = list(dict.fromkeys(_why(row) for row in document.rows if row.reasons))
-    lines += [f"results: {place}" for place in sorted(places)] + ([f"next: {document.next}"] if document.next else [])
-    return "\n".join([table(columns, rows), *(["", *lines] if lines else [])])
-
-
-def _why(row: RunRow) -> str:
-    first, *others = row.reasons
-    more = f" (and {len(others)} more)" if others else ""
-    return folded(f"{row.verdict}: {textwrap.shorten(first, _REASON, placeholder=' …')}{more}", rest="  ")
+    return rendered("run", document=document, shortened=partial(textwrap.shorten, placeholder=" …"))
 
 
 def next_command(rows: tuple[RunRow, ...], environments: tuple[Environment, ...]) -> str:

@@ -19,6 +19,7 @@ from envbuilder.compat.fleet import FleetHost, HostGroup, host_groups, is_of_cla
 from envbuilder.environment import Environment
 from envbuilder.errors import ExitCode, UsageError
 from envbuilder.host import describe
+from envbuilder.jobs.answers import rendered
 from envbuilder.jobs.fleet.job import Job, JobSpec, ProofDocument, RowState, code_of, is_pending, packed
 from envbuilder.jobs.fleet.prove import SIGNING_KEY, Signing, prove
 from envbuilder.jobs.fleet.workers import DaskEngine, Dispatcher, check_address, with_patience
@@ -27,7 +28,6 @@ from envbuilder.publish.verification import advising
 from envbuilder.publish.verify_request import Registrar, duration, openers_of, trusting
 from envbuilder.registry.client import Repository
 from envbuilder.support.console import Console
-from envbuilder.support.tables import table
 from envbuilder.support.threads import in_parallel
 from envbuilder.validation import suite_plan
 from envbuilder.validation.suite_plan import Profile
@@ -265,15 +265,4 @@ def _with_end(row: FleetRow, end: ProofDocument | None) -> FleetRow:
 
 
 def as_text(document: FleetDocument) -> str:
-    rows = []
-    for row in document.rows:
-        left = ("here" if row.here else "there") if row.left else "-"
-        since = f"{row.finished} at level {row.level}" if row.finished else "-"
-        rows.append((row.environment, row.kind, f"{row.count}", row.state, left, row.error or row.why or since))
-    counted = [f"{number} {state}" for state, number in document.states.items()]
-    counted += [f"{document.left} left, {document.left_here} of them for this host"]
-    titles = ("environment", "host class", "hosts", "state", "left", "since or why")
-    lines = [table(titles, rows), "", f"{document.matrix} in {document.repository}: {'; '.join(counted)}"]
-    lines += [f"ran: {', '.join(document.ran)}"] if document.ran else []
-    lines += [f"next: {document.next}"] if document.next else []
-    return "\n".join(lines)
+    return rendered("fleet", document=document)
