@@ -33,13 +33,12 @@ _LIMIT = 32 * 1024 * 1024
 """Bytes of the end of each output that are read, and bytes that a program may print in total."""
 
 _MARK = b"envbuilder-user-start "
-_USAGE = 2
-"""Exit code of a program for arguments that it does not take: of argparse, click and getopt, not only of those."""
 
 
 class _Texts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     program: str
     uses_network: str
+    shows_usage: str
     fix: str
     ends: dict[str, dict[str, str]]
 
@@ -78,7 +77,7 @@ def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: thread
     if own.end and names[-1] != "login" and image.entrypoint and not stopped.is_set():
         without = _start(engine, image, spec, program, product)
         is_root = not user and image.user.partition(":")[0] in ("", "0", "root")
-        names += () if without.end else ("without", *_causes(own, without.script, image.entrypoint, is_root=is_root))
+        names += () if without.end else ("without", *_causes(own, without.script, is_root=is_root))
     severity = Severity.WARNING if {"service", "arguments", "network", "capabilities"} & {*names} else Severity.ERROR
     refusal, shown = (own.result.refusal or "").strip()[-500:], " ".join(image.entrypoint)[:200]
     text = "".join(_TEXTS.ends[name]["text"] for name in names if name)
@@ -138,16 +137,15 @@ def _end(ended: ContainerResult, output: bytes, product: list[int]) -> tuple[str
     return "" if answer.product == product else "wrong", answer.script
 
 
-def _causes(own: _Start, script: str, entrypoint: tuple[str, ...], *, is_root: bool) -> Iterator[str]:
+def _causes(own: _Start, script: str, *, is_root: bool) -> Iterator[str]:
     """Name the texts that say why an image computes only without its entry point."""
-    is_shell = re.match(r"#!.*sh\b", script) or re.search(r"(?:\A|/)\w*sh\Z", entrypoint[0])
     if own.end == "silent":
         yield "service"
     elif is_root and re.search("(?i)operation not permitted", own.printed):
         yield "capabilities"
     elif re.match(r"#!.*\r", script):
         yield "crlf"
-    elif own.end == "nothing" and own.result.exit_code == _USAGE and not is_shell:
+    elif own.end == "nothing" and own.result.exit_code and re.search(_TEXTS.shows_usage, own.printed):
         yield "arguments"
     elif own.end == "nothing" and not own.result.exit_code:
         yield "swallows"

@@ -68,28 +68,28 @@ _BUDGETS: Mapping[str, tuple[CheckLevel, str]] = {
 
 def budget_results(results: tuple[CheckResult, ...], budgets: Budgets, size: int | None) -> tuple[CheckResult, ...]:
     """Compare measurements, and the image's ``size`` in bytes, with budgets; without a measurement one is skipped."""
-    measured: dict[str, float] = {}
+    measured = {"size": size / 1e9} if size is not None else {}
     for name, one in (pair for result in results for pair in result.measurements.items()):
         measured[name] = max(one.value, measured.get(name, 0.0))
-    measured["size"] = (size or 0) / 1e9
-    bounds = ((name, getattr(budgets, name)) for name in _BUDGETS if name != "size_gb" or size is not None)
-    return tuple(_budget(name, measured, bound) for name, bound in bounds if bound is not None)
-
-
-def _budget(field: str, measured: Mapping[str, float], bound: float) -> CheckResult:
-    name, _, unit = field.rpartition("_")
-    (level, words), value = _BUDGETS[field], measured.get(name)
-    kept, shown = value is not None and value <= bound, "not measured" if value is None else f"{value:.3g}"
-    exceeded = found("over_budget", name=field, value=shown, words=words, bound=f"{bound:g}")
-    return CheckResult(
-        name=f"budget-{name.replace('_', '-')}",
-        level=level,
-        outcome="skipped" if value is None else "passed" if kept else "failed",
-        expected=f"at most {bound:g} {words}",
-        observed=shown if value is None else f"{shown} {words}",
-        findings=() if kept or value is None else (exceeded,),
-        measurements={} if value is None else {field: Measurement(value, "GB" if unit == "gb" else unit)},
-    )
+    compared = list[CheckResult]()
+    for row, (level, words) in _BUDGETS.items():
+        (name, _, unit), bound = row.rpartition("_"), getattr(budgets, row)
+        if bound is None or (name == "size" and size is None):
+            continue
+        value = measured.get(name)
+        kept, shown = value is not None and value <= bound, "not measured" if value is None else f"{value:.3g}"
+        exceeded = found("over_budget", name=row, value=shown, words=words, bound=f"{bound:g}")
+        result = CheckResult(
+            name=f"budget-{name.replace('_', '-')}",
+            level=level,
+            outcome="skipped" if value is None else "passed" if kept else "failed",
+            expected=f"at most {bound:g} {words}",
+            observed=shown if value is None else f"{shown} {words}",
+            findings=() if kept or value is None else (exceeded,),
+            measurements={} if value is None else {row: Measurement(value, "GB" if unit == "gb" else unit)},
+        )
+        compared.append(result)
+    return tuple(compared)
 
 
 class _Consequence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -48,9 +48,6 @@ IDENTITY = Check(name="identity", level="static", group="static", probe="build_i
 _CAUSES = ("files", "binaries", "configuration", "no-stub")
 """The checks that find defects of files, variables and driver stubs; errors of other checks may follow from these."""
 
-_OF_BUILD = ("environment", "lock", "removed", "pins", "system", "authorities")
-"""What a request takes from a build under the same name."""
-
 Inspected = tuple[tuple[CheckResult, ...], Causes, tuple[Addition, ...]]
 
 
@@ -101,7 +98,8 @@ class ValidationRequest:
         record, context = built.record, known_image.key_of(built.record.context)
         known = known_image.parse(built.known, context)
         request = replace(self, image=image or record.image, base=record.base, base_id=record.base_id)
-        same = {name: getattr(built, name) for name in _OF_BUILD}
+        names = ("environment", "lock", "removed", "pins", "system", "authorities")
+        same = {name: getattr(built, name) for name in names}
         return replace(request, built=record.image, context=context, known=known, **same)
 
 
