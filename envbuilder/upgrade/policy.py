@@ -171,6 +171,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     statistics: Settings = Settings()
     description: str = ""
 
+    def __post_init__(self) -> None:
+        limits = [(rule.clause, rule.otherwise) for rule in self.clauses]
+        if twice := [clause for clause, otherwise in limits if limits.count((clause, otherwise)) > 1]:
+            raise ValueError(f"the clause {twice[0]} has two limits for one answer")
+
     def only(self, *names: str) -> Policy:
         return msgspec.structs.replace(self, clauses=tuple(each for each in self.clauses if each.clause in names))
 

@@ -76,9 +76,9 @@ def sentence(document: UpgradeDocument) -> str:
         parts.append(f"{document.new.tensorflow} is older than {document.old.tensorflow}")
     parts += [_broken_tests(clause, document) or f"{clause.says}: {clause.found}" for clause in grounds]
     if not document.rounds:
-        hosts = sorted(document.differences.hosts or (), key=lambda row: row.old == row.new)
-        parts += [write("{gpu} with driver {driver} {old:word} → {new:word}", row) for row in hosts[:3]]
-        parts += [f"{len(hosts) - 3} more GPUs below"] * bool(hosts[3:])
+        rows = sorted(document.differences.hosts or (), key=lambda row: row.old == row.new)
+        hosts = list(dict.fromkeys(write("{gpu} with driver {driver} {old:word} → {new:word}", row) for row in rows))
+        parts += [*hosts[:3], *([f"{len(hosts) - 3} more GPUs below"] if hosts[3:] else [])]
     parts += [write("{name:word} {old_s.value:seconds} → {new_s.value:seconds}", row) for row in slower[:2]]
     return f"{document.decision}: {'; '.join(parts) or 'nothing rejects'}."
 
