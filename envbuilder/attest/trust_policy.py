@@ -37,15 +37,13 @@ class AttachedStatement:
     """A document that is attached to an image (``stored`` is its digest), and its trusted signers.
 
     ``meaning`` is None for a trusted statement of another kind than verdicts. ``copies`` are the digests of documents
-    with the same content, since anybody can attach one again: as a bundle, or with fewer signatures. ``ids`` are the
-    image's own digests, of which an engine makes its id; empty if they are unknown.
+    with the same content, since anybody can attach one again: as a bundle, or with fewer signatures.
     """
 
     stored: str
     signed_by: tuple[SignedBy, ...]
     meaning: Meaning
     copies: frozenset[str] = frozenset()
-    ids: tuple[str, ...] = ()
 
     def trusted_at(self, time: datetime) -> tuple[str, ...]:
         return tuple(one.name for one in self.signed_by if one.expires is None or time <= one.expires)
@@ -57,6 +55,12 @@ class AttachedStatement:
     @property
     def signers(self) -> str:
         return ", ".join(one.name[:16] for one in self.signed_by)
+
+    @property
+    def claim(self) -> tuple[object, ...]:
+        """The words of a notice and its signers; any other statement is a claim of its own."""
+        said = self.meaning
+        return (said.reason, said.answers, self.signed_by) if isinstance(said, Notice) else (self.stored,)
 
     @property
     def links(self) -> Linked:
@@ -130,12 +134,10 @@ def decide(evidence: Evidence, wanted: Requirement, now: datetime) -> Decision:
     )
 
 
-ELSEWHERE = frozenset((Reason.OTHER_DRIVER, Reason.OTHER_GPU))
-"""The reasons of a verdict that was reached on another host class than the required one."""
+ELSEWHERE = frozenset((Reason.OTHER_DRIVER, Reason.OTHER_GPU))  # of a verdict that was reached on another host class
 
 
 def _state_without(here: list[set[Reason]]) -> StateName:
-    """Return in a word why no verdict of the host class is accepted."""
     if {Reason.EXPIRED} in here:
         return "stale"
     if any(Reason.INCONCLUSIVE in found for found in here):
@@ -168,13 +170,16 @@ def _in_force(evidence: Evidence, found: Refusals, wanted: Requirement, now: dat
 def _answered_by(item: AttachedStatement, evidence: Evidence, now: datetime) -> frozenset[str]:
     """Return the trusted keys with a statement that answers another: a person's notice, or a verdict that may.
 
-    A verdict's suite must not be older. A suite is older than another if it ran earlier for the first time.
+    A verdict's suite must not be older. A suite is older than another if it ran earlier for the first time. An answer
+    to one notice answers the same notice, of a repeated command, that its signer saw.
     """
     ran = sorted(((moment(one.finished), one.suite) for one in _real(evidence)), reverse=True)
     first, revoking = {suite: time for time, suite in ran}, item.verdict
-    signers: set[str] = set()
+    same, signers = {item.stored, *item.copies}, set[str]()
+    equal = {one.stored for one in evidence if one.claim == item.claim}
     for other in evidence:
-        if {item.stored, *item.copies}.intersection(other.links.answers):
+        saw = not same.isdisjoint(other.links.previous)
+        if not (same | equal if saw else same).isdisjoint(other.links.answers):
             passed = other.verdict
             newer = passed and revoking and supersedes(passed, revoking, now)
             if passed is None or (newer and revoking and first[passed.suite] >= first[revoking.suite]):
@@ -191,9 +196,6 @@ def _unmet(item: AttachedStatement, verdict: Verdict, wanted: Requirement, now: 
     for _, reason, text in comparisons(verdict, wanted, now):
         said = f"; said by {item.signers} on {verdict.finished}" if reason is Reason.FAILED else ""
         yield Refusal(reason=reason, statement=item.stored, message=text + said)
-    if item.ids and verdict.image.id not in item.ids:
-        text = f"the verdict contradicts itself: its image has the id {verdict.image.id[:80]!r}"
-        yield Refusal(reason=Reason.INCONSISTENT, statement=item.stored, message=text)
     if not item.trusted_at(now):
         text = f"signed by {item.signers}, which was trusted until {item.signed_by[0].expires}"
         yield Refusal(reason=Reason.EXPIRED_KEY, statement=item.stored, message=text)
@@ -240,12 +242,9 @@ def supersedes(passed: Verdict, failed: Verdict, now: datetime) -> bool:
         return False
     if rank(passed.level) < max((rank(check.level) for check in lost), default=rank(failed.level) + 1):
         return False
-    return _kind(passed) == _kind(failed) or not any(check.level in _ON_GPU for check in lost)
-
-
-def _kind(verdict: Verdict) -> tuple[frozenset[str], str]:
-    host = verdict.host
-    return frozenset(gpu.name.casefold() for gpu in host.gpus), (host.driver or "").partition(".")[0]
+    models = [{gpu.name.casefold() for gpu in one.host.gpus} for one in (passed, failed)]
+    branches = [(one.host.driver or "").partition(".")[0] for one in (passed, failed)]
+    return (models[0], branches[0]) == (models[1], branches[1]) or not any(check.level in _ON_GPU for check in lost)
 
 
 def decide_by_class(evidence: Evidence, wanted: Requirement, now: datetime) -> tuple[Decision, ...]:

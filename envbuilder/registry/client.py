@@ -131,7 +131,9 @@ class Repository:
         if self.has_blob(digest):
             return
         begun = self.send("POST", "blobs/uploads/", expect=(_ACCEPTED,), scope="pull,push")
-        location, headers = begun.headers.get("Location", ""), {"Content-Type": "application/octet-stream"}
+        if not (location := begun.headers.get("Location")):
+            raise self._broken(Reason.BAD_ANSWER, "names no address for an upload")
+        headers = {"Content-Type": "application/octet-stream"}
         address = f"{location}{'&' if '?' in location else '?'}{urlencode({'digest': digest})}"
         self.send("PUT", address, expect=(_CREATED,), headers=headers, body=body, scope="pull,push")
 

@@ -117,7 +117,7 @@ def confirm(repository: Repository, subject: str, documents: tuple[Descriptor, .
             return
         time.sleep(random.uniform(PAUSE_S, 3 * PAUSE_S) * 2**attempt)  # noqa: S311 - spreads writers, protects nothing
     text = f"the registry does not list the documents attached to {subject}, or has lost them"
-    raise InfrastructureError(text, hint="run the command again: stored documents stay")
+    raise InfrastructureError(text, hint="run the command again in a minute: stored documents stay")
 
 
 def listing(repository: Repository, digest: str) -> Listing:

@@ -206,10 +206,12 @@ def test_image_is_withdrawn_and_answered(world: World, capsys: pytest.CaptureFix
     world.hopper.attach()
     image, signing = str(world.hopper.reference), ("--key", str(world.hopper.folder / PRIVATE))
     assert world.verify("H100/535").accepted
-    code, out, _ = ran(capsys, "publish", "--withdraw", image, "--reason", "see ticket 17", *signing)
-    assert code == 0
-    assert "withdrawn" in out
-    (refusal,) = world.verify("H100/535").refusals
+    withdraw = ("publish", "--withdraw", image, "--reason", "see ticket 17", *signing)
+    for _ in range(2):
+        code, out, _ = ran(capsys, *withdraw)
+        assert code == 0
+        assert "withdrawn" in out
+    refusal, _ = world.verify("H100/535").refusals  # an answer to one of two answers the repeated command too
     assert (refusal.reason, refusal.statement[:7]) == (Reason.WITHDRAWN, "sha256:")
     signer = load_public_keys(world.hopper.folder / PUBLIC)[0].keyid[:16]
     assert f"see ticket 17; said by {signer} on 20" in refusal.message
@@ -219,6 +221,8 @@ def test_image_is_withdrawn_and_answered(world: World, capsys: pytest.CaptureFix
     answer = ("publish", "--answer", image, refusal.statement, "--reason", "fixed driver")
     assert ran(capsys, *answer, *other)[0] == 0
     assert world.verify().accepted
+    assert ran(capsys, *withdraw)[0] == 0
+    assert not world.verify().accepted, "it is withdrawn again"
 
 
 def test_refusal_says_what_to_do_on_which_host(world: World) -> None:
