@@ -129,8 +129,7 @@ class KeyOpener:
 
 def _parts(content: bytes) -> dict[str, msgspec.Raw]:
     """Return the fields of a document: its content says what it is, not the type that it was published under."""
-    found: dict[str, msgspec.Raw] = parsed(content, dict[str, msgspec.Raw], "a DSSE envelope")
-    return found
+    return dict(parsed(content, dict[str, msgspec.Raw], "a DSSE envelope"))
 
 
 def _signers(envelope: Envelope, payload: bytes, trusted: tuple[PublicKey, ...]) -> tuple[SignedBy, ...]:
@@ -148,8 +147,7 @@ def _signers(envelope: Envelope, payload: bytes, trusted: tuple[PublicKey, ...])
     return tuple(SignedBy(name=key.keyid, expires=key.expires) for key in holding)
 
 
-MAX_SIGNATURES = 1_000
-"""Signatures that are tried: anybody can attach an envelope of many."""
+MAX_SIGNATURES = 1_000  # that are tried: anybody can attach an envelope of many
 
 
 def decoded(text: str) -> bytes:

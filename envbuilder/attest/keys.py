@@ -180,8 +180,7 @@ def _read(path: Path) -> bytes:
     try:
         return decoding.file_content(path, piped=True)
     except (OSError, decoding.DamagedError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"{path}: {why}", hint="give the path of a PEM file") from error
+        raise UsageError(f"{path}: {getattr(error, 'strerror', error)}", hint="give the path of a PEM file") from error
 
 
 def _cryptography() -> tuple[Any, Any, type[Exception], type[Exception]]:

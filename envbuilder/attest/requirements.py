@@ -24,7 +24,6 @@ DRIVER = re.compile(DOTTED)
 _VERSION = re.compile(rf"{DOTTED}(?:(?:a|b|rc|-rc|\.dev|\.post)[0-9]{{1,9}})?")
 _ENVIRONMENT = re.compile(r"(tf[0-9][0-9A-Za-z.]*-py[0-9]+-[A-Za-z0-9_.-]+?)(?:-([0-9a-f]{12}))?")
 _INSIDE = re.compile(rf"(?:cpu|cu({DOTTED})(?:-cudnn({DOTTED}))?)-(.+)")
-"""An id after TensorFlow and Python: CUDA, cuDNN, and the system with what follows."""
 _SYSTEM = re.compile(r"^debian-|(?<=^ubuntu)-|\..*|^python-.*")
 """The parts of a system's name that an id leaves out; an image of Python is called by the system below it."""
 _NO_TAG = re.compile(r"[^A-Za-z0-9_.-]")
@@ -99,8 +98,8 @@ class HostClass:
 class Requirement:
     """The needs of a deployment: a level, a driver (``535`` is a branch), a GPU, an age in seconds.
 
-    ``tensorflow`` is a version or its first parts. ``threshold`` keys have to sign, and to answer. ``on`` are host
-    classes, each of which has to meet it.
+    ``tensorflow`` is a version or its first parts; ``named`` are those in a tag, of an image whose verdict names its
+    own. ``threshold`` keys have to sign, and to answer. ``on`` are host classes, each of which has to meet it.
     """
 
     level: Level = "cpu"
@@ -109,6 +108,7 @@ class Requirement:
     max_age_s: float = 90 * 86_400.0
     environment: EnvironmentRequirement | None = None
     tensorflow: str | None = None
+    named: tuple[str, ...] = ()
     threshold: int = 1
     on: tuple[HostClass, ...] = ()
 
@@ -195,6 +195,8 @@ def comparisons(verdict: Verdict, wanted: Requirement, now: datetime) -> Iterato
         yield "environment", Reason.OTHER_ENVIRONMENT, f"this is {name}; {wanted.environment} is required"
     if wanted.tensorflow is not None and not is_prefix(wanted.tensorflow, version):
         yield "tensorflow", Reason.OTHER_ENVIRONMENT, f"its TensorFlow is {version}; {wanted.tensorflow} is required"
+    if has and not all(is_prefix(one, version) for one in wanted.named):
+        yield "tag", Reason.OTHER_ENVIRONMENT, f"its TensorFlow is {version}; its tag says {' and '.join(wanted.named)}"
     if verdict.unreal:
         yield "unreal", Reason.SIMULATED, "the verdict was simulated: its driver or GPU was not real"
     if verdict.verdict == "FAILED":
@@ -225,13 +227,11 @@ def inconsistent(verdict: Verdict) -> str:
     gpus = len(verdict.host.gpus)
     if gpus < {"gpu": 1, "multi-gpu": 2}.get(verdict.level, 0):
         return f"it is of level {verdict.level} and its host had {gpus} GPUs"
-    if why := _misnamed(verdict):
-        return why
     if unclear := [text for text in (verdict.suite, verdict.lock) if not DIGEST.match(text)]:
         return f"its suite or lock is {unclear[0][:80]!r}, which is not a digest"
     if moment(verdict.started) - moment(verdict.finished) > CLOCK_SKEW:
         return f"it ended ({verdict.finished}) before it began ({verdict.started})"
-    return contradiction(verdict)
+    return _misnamed(verdict) or contradiction(verdict)
 
 
 def _misnamed(verdict: Verdict) -> str:
@@ -247,8 +247,7 @@ def _misnamed(verdict: Verdict) -> str:
         framework = f"{has.package}=={has.tensorflow}" in has.requirements
         if all((has.flavor == ("gpu" if named[1] else "cpu"), versions, system, arch, framework)):
             return ""
-    parts = (has.tensorflow, has.python, has.flavor, has.cuda, has.cudnn, has.os, has.arch, *has.requirements)
-    return f"its environment {has.id} has {', '.join(map(str, parts))}"
+    return f"the id {has.id} does not fit its TensorFlow, Python, CUDA, cuDNN, system and machine"
 
 
 def rank(level: Level) -> int:

@@ -37,7 +37,6 @@ _CUDA = re.compile(
 )
 _METADATA = re.compile(r"(?:\.dist-info/METADATA|\.egg-info/PKG-INFO|\.egg-info)\Z")
 _PYTHON = re.compile(r"/python(\d+\.\d+)/")
-_MOST_LICENCES = 40
 
 Json = dict[str, Any]
 
@@ -82,9 +81,7 @@ def read(lists: Iterable[tuple[str, bytes]], content: Content) -> ImagePackages:
             found |= set(_debian(text, content))
         elif _METADATA.search(path):
             found |= set(_python(text, path))
-    text = decoding.lossy(content("etc/os-release") or content("usr/lib/os-release") or b"")
-    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
-    system = {key: value.strip().strip('"') for key, _, value in pairs}
+    system = dpkg_status.os_release(content("etc/os-release") or content("usr/lib/os-release") or b"")
     release = system.get("VERSION_CODENAME") or system.get("VERSION_ID", "")
     return ImagePackages(tuple(sorted(found)), system.get("ID", ""), release, system.get("VERSION_ID", ""))
 
@@ -98,23 +95,10 @@ def _debian(text: str, content: Content) -> Iterator[ImagePackage]:
             name,
             fields.get("Version", ""),
             fields.get("Architecture", ""),
-            _debian_licences(decoding.lossy(copyright_)),
+            dpkg_status.licences(decoding.lossy(copyright_)),
             source=fields.get("Source", "").replace("(", "").replace(")", ""),
-            requires=_debian_requires(fields.get("Pre-Depends", ""), fields.get("Depends", "")),
+            requires=dpkg_status.requires(fields.get("Pre-Depends", ""), fields.get("Depends", "")),
         )
-
-
-def _debian_licences(text: str) -> tuple[str, ...]:
-    """Return the licences of a machine-readable copyright file (DEP 5), by Debian's short names."""
-    if not text.startswith("Format:"):
-        return ()
-    named = re.findall(r"^License:[ \t]*(\S.*)$", text, re.MULTILINE)
-    return tuple(dict.fromkeys(name.strip()[:120] for name in named))[:_MOST_LICENCES]
-
-
-def _debian_requires(*fields: str) -> tuple[tuple[str, ...], ...]:
-    clauses = (clause for field in fields for clause in field.split(",") if clause.strip())
-    return tuple(tuple(re.split(r"[\s(:]", one.strip(), maxsplit=1)[0] for one in c.split("|")) for c in clauses)
 
 
 def _python(text: str, path: str) -> Iterator[ImagePackage]:

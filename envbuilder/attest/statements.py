@@ -177,9 +177,7 @@ class Unread:
     next: str = ""
 
 
-class _PredicateHeader(msgspec.Struct, frozen=True):
-    """The predicate of a verdict of any version."""
-
+class _OfAnyVersion(msgspec.Struct, frozen=True):
     verdict: dict[str, Any]
 
 
@@ -215,9 +213,8 @@ def _understood(digest: str, statement: Statement) -> Meaning:
     if kind == TEST_RESULT:
         found: FailedResult = parsed(statement.predicate, FailedResult, "a test result")
         if found.result not in get_args(Result):
-            return Unread(
-                Reason.UNKNOWN_WORD, f"a trusted test result says {found.result!r}, which is not a known word"
-            )
+            text = f"a trusted test result says {found.result!r}, which is not a known word"
+            return Unread(Reason.UNKNOWN_WORD, text)
         return found if found.result == "FAILED" or found.checks else None
     if kind == NOTICE:
         notice: Notice = parsed(statement.predicate, Notice, "a notice")
@@ -225,7 +222,7 @@ def _understood(digest: str, statement: Statement) -> Meaning:
         return notice
     if kind != VERDICT:
         return Unread(Reason.NEWER_SCHEMA, f"a trusted statement of type {kind}, which this version cannot read")
-    header: _PredicateHeader = parsed(statement.predicate, _PredicateHeader, "a verdict")
+    header: _OfAnyVersion = parsed(statement.predicate, _OfAnyVersion, "a verdict")
     schema, word = header.verdict.get("schema"), header.verdict.get("verdict")
     if schema != SCHEMA:
         return Unread(Reason.NEWER_SCHEMA, f"a trusted verdict of schema {schema!r}, which cannot be read")

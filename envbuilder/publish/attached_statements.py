@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from envbuilder.attest.envelope import BUNDLES, STATEMENTS, Opened, Openers, pae
-from envbuilder.attest.statements import Unread, understood
+from envbuilder.attest.statements import Unread, VerdictPredicate, understood
 from envbuilder.attest.trust_policy import AttachedStatement, Evidence
 from envbuilder.errors import PublishError, Reason
 from envbuilder.registry.client import Repository
@@ -113,9 +113,12 @@ def _open(
     for one in opened:
         if isinstance(one, Opened):
             meaning = understood(manifest.digest, one.payload_type, one.payload)
-            ids = (manifest.digest, config) if (config := config_digest(manifest)) else ()
-            content_digest = digest_of(pae(one.payload_type, one.payload))
-            return content_digest, AttachedStatement(stored, one.signed_by, meaning, ids=ids)
+            passed = meaning.verdict if isinstance(meaning, VerdictPredicate) else None
+            config = config_digest(manifest)  # not known of an index; an engine's id of an image is one of two digests
+            if passed and passed.verdict == "PASSED" and config and passed.image.id not in (manifest.digest, config):
+                text = f"the verdict contradicts itself: its image has the id {passed.image.id[:80]!r}"
+                meaning = Unread(Reason.INCONSISTENT, text, blocks=False)
+            return digest_of(pae(one.payload_type, one.payload)), AttachedStatement(stored, one.signed_by, meaning)
     return stored, AttachedStatement(stored, (), next(one for one in opened if isinstance(one, Unread)))
 
 

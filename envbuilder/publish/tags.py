@@ -78,6 +78,14 @@ def meant_by(tag: str) -> EnvironmentRequirement | None:
     return None
 
 
+_TENSORFLOW = re.compile(r"(?<![a-z0-9])(?:tf|tensorflow)[-_]?v?([0-9](?:\.[0-9]{1,4})+(?:rc[0-9]{1,4})?)(?![a-z0-9.])")
+
+
+def tensorflow_in(tag: str) -> tuple[str, ...]:
+    """Return the versions of TensorFlow that a tag names, as in ``app-tf2.20``; a number alone may be another one."""
+    return tuple(_TENSORFLOW.findall(tag.lower()))
+
+
 def check_moving(tags: tuple[str, ...], to: Reference) -> None:
     """Raise UsageError for moving tags that no registry accepts or that have another meaning."""
     for tag in tags:

@@ -37,7 +37,7 @@ from envbuilder.attest.statements import Unread
 from envbuilder.attest.trust_policy import AttachedStatement, Evidence, decide, decide_by_class
 from envbuilder.errors import EnvbuilderError, InfrastructureError, Reason, UsageError
 from envbuilder.publish.attached_statements import PublishedVerdicts, published, read_statements
-from envbuilder.publish.tags import meant_by
+from envbuilder.publish.tags import meant_by, tensorflow_in
 from envbuilder.publish.verification import Verification, advising, demanded, with_next
 from envbuilder.registry.client import Repository
 from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
@@ -106,6 +106,7 @@ def requirement_of(options: VerifyOptions, model_of: ModelOf) -> Requirement:
         max_age_s=duration(options.max_age),
         environment=_environment(options),
         tensorflow=read_version(options.tensorflow) if options.tensorflow is not None else None,
+        named=tensorflow_in(parse(options.image).tag),
         threshold=options.threshold,
         on=parse_host_classes(options.on, model_of) if options.on is not None else (),
     )

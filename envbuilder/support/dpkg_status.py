@@ -1,9 +1,11 @@
-"""Read dpkg's list of installed packages."""
+"""Read what a Debian system says about itself: os-release, dpkg's list of packages, their licences."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+
+from envbuilder.support import decoding
 
 PATH = "var/lib/dpkg/status"
 STATUS = re.compile(re.escape(PATH) + r"(?:\.d/[^/]+)?\Z")
@@ -39,3 +41,25 @@ def fields(paragraph: str) -> dict[str, str]:
         if colon and key and not key[0].isspace():
             found.setdefault(key, value.strip())
     return found
+
+
+_MOST_LICENCES = 40
+
+
+def licences(text: str) -> tuple[str, ...]:
+    """Return the licences of a machine-readable copyright file (DEP 5), by Debian's short names."""
+    if not text.startswith("Format:"):
+        return ()
+    named = re.findall(r"^License:[ \t]*(\S.*)$", text, re.MULTILINE)
+    return tuple(dict.fromkeys(name.strip()[:120] for name in named))[:_MOST_LICENCES]
+
+
+def requires(*relations: str) -> tuple[tuple[str, ...], ...]:
+    """Return the names in fields such as Depends: for each requirement those that meet it."""
+    clauses = (clause for field in relations for clause in field.split(",") if clause.strip())
+    return tuple(tuple(re.split(r"[\s(:]", one.strip(), maxsplit=1)[0] for one in c.split("|")) for c in clauses)
+
+
+def os_release(data: bytes) -> dict[str, str]:
+    pairs = (line.partition("=") for line in decoding.lossy(data).splitlines() if "=" in line)
+    return {key: value.strip().strip("\"'") for key, _, value in pairs}

@@ -165,6 +165,7 @@ def test_every_word_is_met_by_itself_and_shown(world: World) -> None:
 CONTRADICTIONS: dict[str, tuple[Reason, Any]] = {
     "environment": (Reason.OTHER_ENVIRONMENT, {"environment": ID.replace("311", "312")}),
     "tensorflow": (Reason.OTHER_ENVIRONMENT, {"tensorflow": "2.19"}),
+    "tag": (Reason.OTHER_ENVIRONMENT, {"image": ":tf2.19@"}),
     "age": (Reason.EXPIRED, {"max_age": "9d"}),
     "level": (Reason.LEVEL_TOO_LOW, {"level": "multi-gpu"}),
     "driver": (Reason.OTHER_DRIVER, {"driver": "550"}),
@@ -180,11 +181,12 @@ CONTRADICTIONS: dict[str, tuple[Reason, Any]] = {
 def test_without_one_comparison_a_contradiction_is_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, reason: Reason, contradiction: Any
 ) -> None:
-    words = contradiction if isinstance(contradiction, dict) else {}
+    words = dict(contradiction) if isinstance(contradiction, dict) else {}
     about = {"environment": PASSED.environment, "host": PASSED.host, "level": "gpu"}
     about |= {"started": FINISHED, "finished": FINISHED}
     with modern_registry() as (host, _):
         world = new_world(host, tmp_path, PASSED if words else contradiction(**about))
+        words |= {"image": world.options.image.replace("@", words["image"])} if "image" in words else {}
         found = world.ask(**words)
         assert isinstance(found, Verification)
         assert [refusal.reason for refusal in found.refusals] == [reason]
