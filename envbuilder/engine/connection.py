@@ -33,9 +33,7 @@ from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.support import decoding
 from envbuilder.support.docker_config import docker_settings
 
-NO_ENGINE = (
-    "start it and run the same command again; without one, install Docker 20.10 or newer, or set DOCKER_HOST"
-)
+NO_ENGINE = "start it and run the same command again; without one, install Docker 20.10 or newer, or set DOCKER_HOST"
 _FREE_THE_DISK = "envbuilder clean --cache 5 removes build cache; docker system df shows what uses the rest"
 _WHICH_CONTEXT = "docker context ls lists the contexts; choose one by docker context use NAME, or set DOCKER_HOST"
 _WHICH_ENGINE = "docker version shows the engine; if it was upgraded meanwhile, run the same command again"
