@@ -90,9 +90,11 @@ def refresh_command(version: tuple[str, ...], package: str | None, form: str, *,
 @format_option
 def inspect_command(image: str, form: str) -> None:
     from envbuilder.engine.docker import connect
-    from envbuilder.jobs import base
-    from envbuilder.workspace import Workspace
+    from envbuilder.jobs.answers import base_text
+    from envbuilder.validation.base_inspection import inspect_base
+    from envbuilder.workspace import Workspace, write_document
 
     with (shown := Console()).live(), shown.task(image) as task:
-        found = base.inspect(connect(), image, Workspace.here(), store.load(), task.update)
-    finish(found, form, base.as_text)
+        found = inspect_base(connect(), image, store.load(), task.update)
+    write_document(Workspace.here().base(found.digest), found)
+    finish(found, form, base_text)

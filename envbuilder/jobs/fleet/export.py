@@ -10,31 +10,27 @@ import re
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from envbuilder.errors import UsageError
 from envbuilder.jobs.fleet.job import Job, name_part
 from envbuilder.support import decoding
 from envbuilder.support.architectures import ARCHS
 from envbuilder.support.templates import text_template
+from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.workspace import shipped
 
 
-class _Scheduler(NamedTuple):
-    """Its template, and the field of the fleet file that selects nodes, in words and with a hint."""
-
+class _Scheduler(msgspec.Struct, frozen=True):
     template: str
     field: str
     words: str
     hint: str
 
 
-_SCHEDULERS = {
-    "slurm": _Scheduler("slurm.sbatch", "constraint", "a Slurm constraint", "constraint: a100&driver-535"),
-    "kubernetes": _Scheduler(
-        "kubernetes-job.yaml", "labels", "Kubernetes labels", "`kubectl get nodes --show-labels` shows them"
-    ),
-}
+_SCHEDULERS = read_yaml(Path(__file__).with_name("schedulers.yaml"), dict[str, _Scheduler])
 
 
 def render_jobs(name: str, jobs: Iterable[Job], matrix: str, runner: str, pull_secret: str) -> dict[str, str]:
