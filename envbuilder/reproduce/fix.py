@@ -70,6 +70,10 @@ def closest_environment(case: Case, diagnosis: ReportDiagnosis) -> tuple[Nearest
     installation steps or an unofficial build, other versions fix nothing and none is named. The failing environment is
     never proposed, nor one with a warning about the GPU. The environment is None if envbuilder cannot build it.
     """
+    lead = next(iter(diagnosis.codes), None)
+    beside = case.reported.platform == "windows" or case.place == "conda"
+    if beside and lead is Code.MISSING_LIBRARY and is_installed(case, cudnn=bool(case.reported.cudnn)):
+        return None  # the versions are right: what is missing is a folder on the loader's path
     found = _changed(case, diagnosis) or _chosen(case, diagnosis) or _documented(case, diagnosis)
     if found is None:
         return None
@@ -243,8 +247,6 @@ def _ways(search: _Search) -> Iterator[Near[Question]]:
     question, lead = search.question, search.lead
     if lead is None or (not cause_of(lead).no_kernels and _before_all(question, search.catalog)):
         return
-    if windows and lead is Code.MISSING_LIBRARY and is_installed(search.case):
-        return  # the versions are right: what is missing is a folder on PATH
     wsl = windows and versions.at_least(question.tensorflow, FIRST_WITHOUT_WINDOWS_GPU)
     found = search.nearest(cuda=None, cudnn=None, install=None) if wsl else search.nearest()  # WSL2 has its own CUDA
     found = found or nearest_with_driver(search.question, search.works)

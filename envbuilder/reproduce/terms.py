@@ -213,10 +213,11 @@ def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
     if variant == "unsure" and len(majors) == 1 and min(majors) >= FIRST_BY_MAJOR and case.place in {"pip", "conda"}:
         variant, command = "family", _apart(openers[-1], case.place, cuda=cuda, cudnn=bool(cudnn))
     if cuda and openers == [case.release] and is_installed(case, cudnn=bool(cudnn)):
-        folder = GRAMMAR.toolkit_paths.get(case.place, GRAMMAR.toolkit_paths["pip"])
+        place = "conda_on_windows" if (case.place, windows) == ("conda", True) else case.place
         installed, opened = case.reported.cuda or "", openers[-1].cuda
         cuda_line = opened if versions.major(installed) < FIRST_BY_MAJOR else versions.minor(installed)
-        variant, command = "elsewhere", folder.format(cuda=cuda_line)
+        variant, command = "elsewhere", GRAMMAR.toolkit_paths[place].format(cuda=cuda_line)
+        product = product if cuda_line == opened else f"the files of CUDA {cuda_line}"
     said = {"line": rows[0].line, "libraries": listed(names), "found": rows[0].text[:200], "release": release}
     return finding(Code.MISSING_LIBRARY, variant, openers[-1:], **said, product=product, command=command)
 
@@ -243,7 +244,9 @@ def _is_proved(field: str, reported: Reported) -> bool:
 def is_installed(case: Case, *, cudnn: bool = True) -> bool:
     """Return True if the report says that the CUDA (and cuDNN) which its release opens is installed where it runs."""
     reported, release = case.reported, case.release
-    if release is None or not reported.cuda or _is_proved("cuda", reported) or case.place not in {"pip", "windows"}:
+    conda = any(row.field == "cuda" and "cudatoolkit" in row.text for row in reported.evidence)
+    places = {"pip", "windows", *(["conda"] if conda else [])}
+    if release is None or not reported.cuda or _is_proved("cuda", reported) or case.place not in places:
         return False
     said = any(row.signature == "installed_said" for row in case.messages)
     is_line = versions.major(reported.cuda) >= FIRST_BY_MAJOR or versions.line(reported.cuda) == release.cuda

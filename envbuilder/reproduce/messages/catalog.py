@@ -139,7 +139,8 @@ def _occurrences(transcript: Transcript, row: LogMessage) -> list[MessageMatch]:
             continue
         values = {name.removesuffix("_2"): value for name, value in hit.groupdict().items() if value}
         key = tuple(sorted(values.items()))
-        if key not in seen or (row.code is not None and not row.prose and is_title(seen[key])):
+        worse = key in seen and (is_title(seen[key]) or (LOGGED.search(line) and not LOGGED.search(seen[key].text)))
+        if key not in seen or (row.code is not None and not row.prose and worse):
             seen[key] = MessageMatch(signature=row.id, line=number, text=excerpt(line, hit), values=values)
         if len(seen) >= MOST_PER_SIGNATURE:
             break

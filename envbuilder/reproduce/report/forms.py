@@ -145,13 +145,7 @@ def _install(_: str, value: str) -> Found:
     yield from _searched("tensorflow", value) if "tensorflow" in lowered else ()
 
 
-def _bazel(_: str, value: str) -> Found:
-    """Naming TensorFlow's build tool suggests a custom build."""
-    if re.search(r"[0-9]\.[0-9]", value):
-        yield "origin", "source", 1
-
-
-_READERS: dict[str, Callable[[str, str], Found]] = {"gpus": _gpus, "os": _os, "install": _install, "origin": _bazel}
+_READERS: dict[str, Callable[[str, str], Found]] = {"gpus": _gpus, "os": _os, "install": _install}
 
 _COLUMNS = re.compile(
     rf"^\s{{0,8}}([A-Za-z0-9][A-Za-z0-9._-]{{0,63}})\s{{1,60}}({VERSION})(?:\s{{1,60}}[A-Za-z0-9_.*/:-]{{1,80}}){{0,2}}\s{{0,8}}$",
