@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import posixpath
 import re
@@ -154,10 +153,6 @@ def of_wheel(record: bytes, distribution: InstalledPackage) -> tuple[dict[str, s
             rows[placed] = digest
             rewritten |= {placed} if scheme == "scripts" else set()
     return rows, frozenset(rewritten)
-
-
-def digest_of(content: bytes) -> str:
-    return f"sha256={base64.urlsafe_b64encode(content).decode().rstrip('=')}"
 
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -14,7 +14,7 @@ from envbuilder.image import lockfile, removed_files
 from envbuilder.image.lockfile import Locked
 from envbuilder.image.removed_files import Removed
 from envbuilder.image.wheel_records import WheelRecord
-from envbuilder.probes.slimming.remove_files import digest_of_rows, is_below
+from envbuilder.probes.slimming.remove_files import digest_of_rows, is_below, written
 from envbuilder.probes.suite import tensorflow_install
 from envbuilder.support import decoding
 from envbuilder.validation.file_areas import Difference, Event, Reported, Reporter, report
@@ -31,7 +31,6 @@ from envbuilder.validation.image_context import (
 from envbuilder.validation.image_loader import (
     SYSTEM_SITE,
     InstalledPackage,
-    digest_of,
     distributions,
     of_wheel,
     prefix_of,
@@ -122,7 +121,7 @@ class _Total:
                 yield "missing", path
             elif digest and not digest.startswith("sha256="):
                 yield "unhashed", path
-            elif digest and path not in rewritten and digest.rstrip("=") != digest_of(entry.row.digest):
+            elif digest and path not in rewritten and digest.rstrip("=") != written(entry.row.digest):
                 yield "differs", path
             elif digest:
                 self.same.add(path)
