@@ -79,6 +79,9 @@ def _joined(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 def consistent(subject: ImageContext) -> CheckOutput:
     every = subject.python.distributions()
     there, markers = {one.name: one.version for one in every}, _markers(subject)
+    framework = next((there[name] for name in tensorflow_install.DISTRIBUTIONS if name in there), "")
+    same = dict.fromkeys(tensorflow_install.DISTRIBUTIONS if framework else (), framework)
+    there = {**same, **there}  # each of them brings the module that a requirement of another one means
     findings = []
     for one, text in ((package, text) for package in every for text in package.requires):
         name, problem = unmet_requirement(text, there, markers)

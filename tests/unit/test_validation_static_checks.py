@@ -84,7 +84,11 @@ def test_packages_that_differ_from_the_lock_are_reported(layer: Layer, names: li
 @rows
 def test_requirement_markers_use_the_image_s_python(requirement: str, code: str | None) -> None:
     user = {f"{SITE}/a-1.dist-info/METADATA": f"Name: a\nVersion: 1\nRequires-Dist: {requirement}\n".encode()}
-    there = {**package("numpy", "2.4.6", {}), **package("old", "2004d-1", {})}
+    there = {
+        **package("numpy", "2.4.6", {}),
+        **package("old", "2004d-1", {}),
+        **package("tensorflow-cpu", "2.20.0", {}),
+    }
     assert codes(consistent, there, user, facts={"python": "3.12"}) == ([(code, "a")] if code else [])
 
 
