@@ -131,7 +131,7 @@ class Repository:
         if self.has_blob(digest):
             return
         begun = self.send("POST", "blobs/uploads/", expect=(_ACCEPTED,), scope="pull,push")
-        if not (location := begun.headers.get("Location")):
+        if not (location := begun.headers.get("Location", "").partition("#")[0]):
             raise self._broken(Reason.BAD_ANSWER, "names no address for an upload")
         headers = {"Content-Type": "application/octet-stream"}
         address = f"{location}{'&' if '?' in location else '?'}{urlencode({'digest': digest})}"

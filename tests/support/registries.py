@@ -267,7 +267,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._error(404, "BLOB_UNKNOWN")
 
     def _begin(self, repository: str, _: bytes, __: dict[str, list[str]]) -> None:
-        self._answer(202, headers={"Location": f"/v2/{repository}/blobs/uploads/{uuid.uuid4()}?state=1"})
+        self._answer(202, headers={"Location": f"/v2/{repository}/blobs/uploads/{uuid.uuid4()}?state=1#part"})
 
     def _put_blob(self, _: str, body: bytes, query: dict[str, list[str]]) -> None:
         digest = query["digest"][0]
