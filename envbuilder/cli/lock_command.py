@@ -23,5 +23,5 @@ def command(matrices: tuple[str, ...], selectors: tuple[str, ...], *, refresh: b
     console, workspace = console_of(values), Workspace.here(*matrices)
     choices = choose_all(matrices, selectors, workspace.root, load())
     with console.live(tuple(dict.fromkeys(one.id for choice in choices for one in choice.environments))):
-        changed = prepare_all(choices, workspace, console, renew=True, refresh=refresh)
-    click.echo(f"{changed.changed} {'lock' if changed.changed == 1 else 'locks'} changed, {changed.same} unchanged")
+        changed, same = prepare_all(choices, workspace, console, renew=True, refresh=refresh)
+    click.echo(f"{changed} {'lock' if changed == 1 else 'locks'} changed, {same} unchanged")

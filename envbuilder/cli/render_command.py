@@ -35,8 +35,9 @@ def command(matrices: tuple[str, ...], selectors: tuple[str, ...], *, check: boo
         click.echo(f"{standalone} builds {name}: docker build --build-arg BASE=IMAGE {standalone}")
         return
     if not check:
-        done = prepare_all(choices, workspace, Console())
-        click.echo(f"{done.changed + done.same} build contexts are current in {workspace.images}")
+        click.echo(
+            f"{sum(prepare_all(choices, workspace, Console()))} build contexts are current in {workspace.images}"
+        )
         return
     differences = stale_all(choices, workspace, whole=not matrices and not selectors)
     for difference in differences:

@@ -87,7 +87,6 @@ def _names(engine: Engine, options: CleanOptions) -> tuple[str, ...]:
 
 
 def _old(engine: Engine, current: Sequence[str], options: CleanOptions) -> Iterator[str]:
-    """Yield the images that are too old, or that are not among the last ones."""
     if options.before is None and options.keep_last is None:
         return
     tagged = {name: _tagged(engine, name) for name in current}

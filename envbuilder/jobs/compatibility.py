@@ -85,7 +85,6 @@ def compatibility(catalog: Catalog, name: str | None = None) -> CompatibilityDoc
 
 
 def cell(catalog: Catalog, table: str, *, gpu: str = "", **fields: str) -> CompatibilityCell:
-    """Answer one question as ``envbuilder check`` does."""
     asked = msgspec.structs.replace(Question(gpus=(gpu,) if gpu else ()), **fields)
     found = findings_of(asked, catalog)
     reason = obstacle(found) or next((row for row in found if row.severity is Severity.WARNING), None)
@@ -162,7 +161,6 @@ def grouped(answers: Mapping[str, object]) -> dict[str, str]:
 
 
 def as_text(document: CompatibilityDocument, catalog: Catalog) -> str:
-    """List for each group of releases the values with each answer."""
     grids = {table: grid(document, table, catalog) for table in dict.fromkeys(one.table for one in document.cells)}
 
     def alike(found: Grid, release: str) -> dict[str, str]:

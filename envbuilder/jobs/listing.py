@@ -95,7 +95,6 @@ def as_text(document: CatalogDocument, table: str | None, *, sources: bool = Fal
 
 
 def _origin(row: Row) -> Iterator[str]:
-    """Yield a row's sources, verification and note."""
     for source in row.source:
         yield f"    source: {source}"
     yield f"    verified: {row.verified}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 from envbuilder.choice import Choice
 from envbuilder.environment import Environment
@@ -24,17 +23,13 @@ from envbuilder.support.console import Console
 from envbuilder.workspace import Workspace, folder_contents
 
 
-class Prepared(NamedTuple):
-    """Numbers of changed and unchanged locks."""
-
-    changed: int
-    same: int
-
-
 def prepare_all(
     choices: tuple[Choice, ...], workspace: Workspace, console: Console, *, renew: bool = False, refresh: bool = False
-) -> Prepared:
-    """Write every chosen environment's files. Locks that exist stay, unless ``renew`` is set."""
+) -> tuple[int, int]:
+    """Write every chosen environment's files; return the numbers of changed and of unchanged locks.
+
+    Locks that exist stay, unless ``renew`` is set.
+    """
     changed, seen, renewed = 0, set[str](), set[str]()
     for choice in choices:
         check_templates(choice.environments, workspace)
@@ -51,11 +46,10 @@ def prepare_all(
                 console.finished(environment.id, "unchanged" if after == before else "locked")
             changed += after != before
             seen.add(environment.id)
-    return Prepared(changed, len(seen) - changed)
+    return changed, len(seen) - changed
 
 
 def _locks(workspace: Workspace, environment: Environment) -> dict[str, bytes]:
-    """Return the locks of a context: the environment's and its system's."""
     there = folder_contents(workspace.context(environment.id))
     return {name: there[name] for name in (LOCK, SYSTEM_LOCK, CUDNN_LOCK) if name in there}
 

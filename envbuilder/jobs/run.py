@@ -191,7 +191,6 @@ class _Runner:
         )
 
     def row(self, environment: Environment, built: Built | EnvbuilderError) -> RunRow:
-        """Return the row of a build."""
         if isinstance(built, EnvbuilderError):
             return _failed(environment, built)
         return RunRow(
@@ -205,7 +204,6 @@ class _Runner:
 
 
 def run_text(document: RunDocument) -> str:
-    """Write a row for each image, then why one is not PASSED, the place of the verdicts and the next command."""
     return rendered("run", document=document, shortened=partial(textwrap.shorten, placeholder=" …"))
 
 

@@ -11,7 +11,7 @@ from envbuilder.catalog.store import load
 from envbuilder.choice import Choice, choose
 from envbuilder.errors import UsageError
 from envbuilder.image import context, lockfile, system_lock
-from envbuilder.jobs.prepare import Prepared, prepare_all, stale_all, write_standalone
+from envbuilder.jobs.prepare import prepare_all, stale_all, write_standalone
 from envbuilder.support.console import Console
 from envbuilder.workspace import Workspace
 
@@ -40,7 +40,7 @@ def test_newer_package_of_the_system_is_a_changed_lock(tmp_path: Path, monkeypat
     ]
     version[0] = "2"
     said.append(prepare_all(choices, workspace, Console(), renew=True))
-    assert said == [Prepared(1, 0), Prepared(0, 1), Prepared(1, 0)]
+    assert said == [(1, 0), (0, 1), (1, 0)]
     folder = workspace.context(choices[0].environments[0].id)
     assert "install-apt git=2\n" in (folder / "Dockerfile").read_text()
 
@@ -57,12 +57,12 @@ def test_forms_of_one_environment_are_renewed_to_one_lock(tmp_path: Path, monkey
     monkeypatch.setattr(lockfile, "resolve", lambda *_, **__: next(answers))
     workspace, choices = Workspace(tmp_path), both_forms(tmp_path)
     runtime, devel = (workspace.context(one.id) for one in choices[0].environments)
-    assert prepare_all(choices, workspace, Console(), renew=True) == Prepared(2, 0)
+    assert prepare_all(choices, workspace, Console(), renew=True) == (2, 0)
     first = lockfile.of_context(runtime)
     assert (first, lockfile.of_context(devel)) == (LOCK, LOCK + lockfile.installer("3.11"))
     assert (devel / "Dockerfile").is_file()
     assert (runtime / "Dockerfile").is_file()
-    assert prepare_all(choices, workspace, Console(), renew=True) == Prepared(2, 0)
+    assert prepare_all(choices, workspace, Console(), renew=True) == (2, 0)
     second = lockfile.of_context(runtime) or ""
     assert lockfile.of_context(devel) == second + lockfile.installer("3.11") != first
     assert second != first
@@ -71,7 +71,7 @@ def test_forms_of_one_environment_are_renewed_to_one_lock(tmp_path: Path, monkey
 def test_rendering_locks_and_writes_what_is_missing(tmp_path: Path) -> None:
     """Both variants are written from one lock, and their comparison finds nothing; `render --check` sees an edit."""
     workspace, choices = Workspace(tmp_path), both_forms(tmp_path)
-    assert prepare_all(choices, workspace, Console()) == Prepared(2, 0)
+    assert prepare_all(choices, workspace, Console()) == (2, 0)
     assert stale_all(choices, workspace, whole=True) == ()
     for edited in (workspace.images / "shared/steps/install", workspace.images / "README.md"):
         before = edited.read_bytes()

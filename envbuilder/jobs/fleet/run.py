@@ -113,7 +113,6 @@ class FleetQuery:
         return environment.arch == self.arch and (fits if gpu else environment.flavor == "cpu")
 
     def survey(self, asked: Literal["plan", "status", "run"]) -> FleetDocument:
-        """Look up every environment on every host class."""
         to, groups = self.registrar.repository.reference, host_groups(self.hosts)
         with advising(to):
             found = in_parallel(partial(_rows, groups=groups, fleet=self), self.choice.environments)

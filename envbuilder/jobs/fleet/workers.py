@@ -69,8 +69,6 @@ class Worker:
 
 @dataclass
 class DaskEngine:
-    """The workers of a scheduler."""
-
     address: str
     say: Callable[[str], None]
     _titles: dict[str, str] = field(default_factory=dict)
@@ -277,7 +275,6 @@ class Dispatcher:
         return f"no worker of host class {job.spec.host_class}; there are: {counted}"
 
     def _report(self, text: str) -> None:
-        """Report a wait or a refusal, each text once in a while."""
         if (now := time.monotonic()) > self._reported.get(text, -REPORT_S) + REPORT_S:
             self._reported[text] = now
             self.say(text)
