@@ -6,6 +6,7 @@ Only the nodes' GPUs and the suite's answers come from the test (`fleet_worker`)
 import base64
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -50,7 +51,7 @@ def world(tmp_path: Path) -> Iterator[FleetWorld]:
 
 
 def submit(world: FleetWorld, cluster: Cluster) -> list[str]:
-    """Export what is pending and submit every script; return the jobs' numbers."""
+    """Export what is pending and submit the scripts that it names; return the jobs' numbers."""
     exported = command(world, "fleet", "export", "slurm", *world.words, "-o", "jobs")
     assert exported.returncode == 0, exported.stderr
     variables = {**os.environ, **world.variables, **cluster.environment}
@@ -63,7 +64,7 @@ def submit(world: FleetWorld, cluster: Cluster) -> list[str]:
             text=True,
             check=True,
         )
-        for path in sorted((world.folder / "jobs").glob("*.sbatch"))
+        for path in (world.folder / name for name in re.findall(r"(?m)^wrote (.+)$", exported.stderr))
     )
     return [ended.stdout.strip() for ended in submitted]
 
