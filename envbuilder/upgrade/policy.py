@@ -78,14 +78,11 @@ def _image_size(document: UpgradeDocument) -> QuantityValue:
     return QuantityValue(ratio, ratio, f"{ratio:.3f} x ({old.size / 1e6:.0f} MB → {new.size / 1e6:.0f} MB)")
 
 
-_VERDICT_BOUNDS = {"PASSED": 0, "FAILED": 1, "INCONCLUSIVE": None}
-
-
 def _verdict(document: UpgradeDocument) -> QuantityValue:
     verdict = document.new.verdict
     if verdict is None:
         return unknown("not validated")
-    bound = _VERDICT_BOUNDS[verdict]
+    bound = {"PASSED": 0, "FAILED": 1, "INCONCLUSIVE": None}[verdict]
     return QuantityValue(bound, bound, verdict, () if verdict == "PASSED" else document.new.reasons)
 
 

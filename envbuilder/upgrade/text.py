@@ -212,8 +212,7 @@ def speed(row: RatioResult) -> str:
 
 
 def _seconds(measured: Interval | float) -> str:
-    if not isinstance(measured, Interval):
-        measured = Interval(measured, None, None)
+    measured = measured if isinstance(measured, Interval) else Interval(measured, None, None)
     factor, unit = (1000.0, "ms") if measured.value < 0.1 else (1.0, "s")  # noqa: PLR2004 - a tenth of a second
     bounds = (None if bound is None else bound * factor for bound in (measured.low, measured.high))
     return f"{interval(Interval(measured.value * factor, *bounds), '.3g')} {unit}"
@@ -279,9 +278,8 @@ def _lines(document: UpgradeDocument, otherwise: str, *states: str) -> Iterator[
     """Yield the details of clauses that are not ok; one without details shows its value."""
     for clause in document.clauses:
         if clause.otherwise == otherwise and clause.state in states:
-            yield from (
-                (clause.clause, line) for line in clause.details or (f"{clause.found} (limit {clause.limit:g})",)
-            )
+            shown = clause.details or (f"{clause.found} (limit {clause.limit:g})",)
+            yield from ((clause.clause, line) for line in shown)
 
 
 def _lost(document: UpgradeDocument, *names: str) -> list[str] | None:
