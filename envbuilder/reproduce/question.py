@@ -210,11 +210,22 @@ class Case:
         values |= {"unserved"} if self.capability and not self.catalog.with_code_for(self.capability) else set()
         images = {reported.image or "", *(text for row in self.messages if (text := row.values.get("image")))}
         values |= {name for name, tag in GRAMMAR.images.items() if any(re.fullmatch(tag, image) for image in images)}
+        values |= {"driver_is_enough"} if self.driver_is_enough else set()
         values |= {*reported.packages, *("cudnn" for name in reported.packages if "cudnn" in name)}
         variables = {f"{name}={value.lower()}" for name, value in reported.environment.items()}
         named = {row.signature for row in self.messages}
         found = {*fields, *went_on, *ran, *values, *variables, *reported.environment, *named, *reported.complaints}
         return frozenset(filter(None, found))
+
+    @cached_property
+    def driver_is_enough(self) -> bool:
+        """True if the stated driver serves the CUDA of the release, or the stated one."""
+        cuda, driver = self.release.cuda if self.release else self.reported.cuda, self.reported.driver
+        if cuda is None or driver is None or self.reported.platform == "windows":
+            return False
+        rows = [(row.version, row.driver) for row in self.catalog.cuda]
+        rows += [(row.cuda, row.driver) for row in GRAMMAR.before_catalogue]
+        return any(low and versions.at_least(top, cuda) and versions.at_least(driver, low) for top, low in rows)
 
     def holds(self, conditions: str) -> bool:
         """Return True if all hold that ``&`` joins: a fact, ``!fact``, or bounds (``tensorflow>=1.4,<2.0``)."""
