@@ -99,9 +99,11 @@ def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: thread
 
 
 def _login_shell(command: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words of a command that make it a line of a login shell: that reads /etc/profile, which sets PATH."""
-    is_shell = len(command) == 3 and re.search(r"(?:\A|/)(?:ba|da|z)?sh\Z", command[0])  # noqa: PLR2004
-    return command[:2] if is_shell and re.fullmatch(r"-\w*l\w*", command[1]) and "c" in command[1] else ()
+    """Return the words before the line of a login shell, whose /etc/profile sets PATH; () if the line sets its own."""
+    *words, line = command or ("",)
+    start = " ".join(words)
+    is_login = re.match(r"(?:/\S*/)?(?:ba|da|z)?sh .*-\w*c\w*\Z", start) and re.search(r" (?:--login|-\w*l\w*)", start)
+    return () if not is_login or re.search(r"/bin/|\bPATH=|\bconda\b", line) else tuple(words)
 
 
 def _start(

@@ -236,12 +236,20 @@ def test_program_that_refuses_another_command_is_a_warning(said: bytes, outcome:
     assert (result.outcome, "arguments of its own" in result.observed) == (outcome, outcome == "passed")
 
 
-@pytest.mark.parametrize(("option", "outcome"), [("-lc", "failed"), ("-c", "passed")])
-def test_command_by_a_login_shell_is_started_by_it(option: str, outcome: str) -> None:
+@pytest.mark.parametrize(
+    ("options", "line", "outcome"),
+    [
+        (["-lc"], "python /srv/a.py", "failed"),
+        (["-l", "-c"], "python /srv/a.py", "failed"),
+        (["-lc"], ". /opt/venv/bin/activate && python /srv/a.py", "passed"),
+        (["-c"], "python /srv/a.py", "passed"),
+    ],
+)
+def test_command_by_a_login_shell_is_started_by_it(options: list[str], line: str, outcome: str) -> None:
     engine = FakeEngine(
-        script=lambda spec: Script(exit_code=127) if "-lc" in spec.command else Script(stdout=printed(spec))
+        script=lambda spec: Script(exit_code=127) if spec.command[0] == "/bin/bash" else Script(stdout=printed(spec))
     )
-    image = replace(engine.add("some:image"), command=("/bin/bash", option, "python /srv/a.py"))
+    image = replace(engine.add("some:image"), command=("/bin/bash", *options, line))
     result = check_entrypoint(engine, image, OWN, threading.Event())
     assert (result.outcome, "without the login shell" in result.observed) == (outcome, outcome == "failed")
 
