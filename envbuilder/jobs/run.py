@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -204,7 +203,7 @@ class _Runner:
 
 
 def run_text(document: RunDocument) -> str:
-    return rendered("run", document=document, shortened=partial(textwrap.shorten, placeholder=" …"))
+    return rendered("run", document=document)
 
 
 def next_command(rows: tuple[RunRow, ...], environments: tuple[Environment, ...]) -> str:

@@ -135,17 +135,12 @@ def of_record(request: ValidationRequest, name: str, workspace: Workspace) -> Va
     return replace(found, base_layers=facts.layers if facts else ())
 
 
-_SHOWN = 400
-"""Characters of a finding or reason: XLA names every place in which it looked for a program."""
-
-
 def as_text(verdict: Verdict) -> str:
     checks = [
         (check.level, check.name, check.outcome, f"{check.duration_s:.2f} s", " ".join(check.observed.split())[:100])
         for check in verdict.checks
     ]
-    shortened = {"shortened": lambda line: line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"}
-    template = text_template(shipped("templates") / "validation" / "verdict.txt.j2", shortened)
+    template = text_template(shipped("templates") / "validation" / "verdict.txt.j2")
     return template.render(
         verdict=verdict, rows=table(("level", "check", "outcome", "time", "observed"), checks)
     ).rstrip()
