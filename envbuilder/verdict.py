@@ -168,7 +168,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     image: ImageRef
     lock: str
     suite: str
-    profile: str = "quick"
+    profile: Literal["quick", "full"] = "quick"
     engine: EngineRef
     host: HostRef
     simulated: bool
