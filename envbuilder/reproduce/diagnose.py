@@ -52,7 +52,7 @@ def predict(case: Case) -> tuple[Finding, ...]:
     outranked = {cause_of(code).outranks for code in proved}
     ruled = tuple(terms.with_command(row, case) for row in forecasts if cause_of(row.code).area not in outranked)
     elsewhere, tagged = tuple(_other_system(case, shown)), tuple(_other_tag(case.reported))
-    held = {name: release_of(text) for name in DISTRIBUTIONS if (text := case.reported.packages.get(name))}
+    held = {name: release_of(text) for name in DISTRIBUTIONS if (text := _installed(name, case.reported))}
     predicted = tuple(
         row if row.code in proved or explains(row.code, case.reported) else as_remark(row)
         for row in (*elsewhere, *side_by_side(held, case.catalog), *ruled)
@@ -69,6 +69,12 @@ def predict(case: Case) -> tuple[Finding, ...]:
     known = (*tagged, *kept, *builds)
     codes = frozenset(row.code for row in known if is_cause(row))
     return causes.by_cause((*known, *causes.slow_starts(case, codes)), proved)
+
+
+def _installed(name: str, reported: Reported) -> str | None:
+    labels = (row for row in reported.evidence if (row.field, row.source) == ("tensorflow", "form"))
+    own = (row.value for row in labels if re.match(rf"\W*{name}\s*[:=]", row.text.replace("_", "-"), re.IGNORECASE))
+    return reported.packages.get(name) or next(own, None)
 
 
 _TOWARDS_A_GPU: set[Layer] = {"driver", "loader", "container", "symptom"}
