@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from envbuilder.compat.check import CheckDocument, EnvironmentAnswer
+from envbuilder.compat.check import CheckDocument, EnvironmentAnswer, NearestAnswer
 from envbuilder.environment import Change, Predicate
 from envbuilder.finding import Code, Finding, compatible, is_condition, obstacle
 from envbuilder.support.tables import folded
+from envbuilder.support.templates import text_template
+from envbuilder.workspace import shipped
 
 _WIDTH = 102
 
 
 def as_text(document: CheckDocument) -> str:
-    lines = [folded(_environment(document.environment), rest="  "), _verdict(document)]
-    for finding in document.findings:
-        lines += ["", *finding_lines(finding)]
-    if document.nearest is not None:
-        lines += ["", folded(nearest_line(document.nearest.predicate, document.nearest.changes), rest="  ")]
-    elif document.compatible is False:
-        lines += ["", "nearest that works: none with this driver and GPU"]
-    if document.image is not None:
-        lines += [*([""] if document.nearest is None else []), f"image to build: {document.image.image}"]
-    return "\n".join(lines)
+    answer, path = document.environment, shipped("templates") / "jobs" / "check.txt.j2"
+    values = {"document": document, "answer": answer, "driver": _driver(answer), "conditional": CONDITIONAL}
+    template = text_template(path, {"folded": folded, "lines": finding_lines, "near": _near})
+    return template.render(values).rstrip()
+
+
+def _near(found: NearestAnswer) -> str:
+    return nearest_line(found.predicate, found.changes)
 
 
 _NEAREST: dict[Predicate, str] = {
@@ -46,36 +46,7 @@ def new_text(change: Change) -> str:
 _GONE = {"install": "pinned CUDA wheels", "base_image": "none (pinned CUDA wheels)"}
 
 
-def _verdict(document: CheckDocument) -> str:
-    if document.compatible is True:
-        unit = "GPU" if document.environment.cuda else "CPU"
-        return f"compatible: it will use the {unit}{'; see below' if document.findings else ''}"
-    if document.compatible is False:
-        codes = dict.fromkeys(finding.code.value for finding in document.findings if finding.severity == "error")
-        return f"incompatible: {', '.join(codes)}"
-    if any(finding.code is Code.UNKNOWN for finding in document.findings):
-        return "no claim: the catalogue does not know enough"
-    return f"{CONDITIONAL}; see below"
-
-
 CONDITIONAL = "conditional: it will use the GPU on one condition"
-
-
-def _environment(answer: EnvironmentAnswer) -> str:
-    fields = (
-        ("tensorflow", answer.package, answer.tensorflow),
-        ("python", "Python", answer.python),
-        ("cuda", "CUDA", answer.cuda),
-        ("cudnn", "cuDNN", answer.cudnn),
-        ("driver", "driver", _driver(answer)),
-        ("os", "on", answer.os),
-        ("base_image", "in", answer.base_image),
-    )
-    parts = [f"{title} {text}{'*' if name in answer.chosen else ''}" for name, title, text in fields if text]
-    parts += [f"on {answer.arch}{'*' if 'arch' in answer.chosen else ''}"] if answer.arch != "x86_64" else []
-    parts += [f"{gpu.name} ({gpu.compute_capability or 'unknown'})" for gpu in answer.gpus]
-    parts += list(answer.packages)
-    return ", ".join(parts) + (" (* chosen)" if answer.chosen else "")
 
 
 def _driver(answer: EnvironmentAnswer) -> str | None:
