@@ -67,12 +67,12 @@ def create(folder: Path, *, password: str | None = None, expires: datetime | Non
     """Make a key pair in a folder; only its owner can read the private half, ``expires`` is in the public half."""
     serialization, ed25519, *_ = _cryptography()
     secret, public = folder / PRIVATE, folder / PUBLIC
-    taken = next((path for path in (secret, public) if path.exists()), None)
-    if taken is not None:
+    if (taken := next((path for path in (secret, public) if path.exists()), None)) is not None:
         raise _taken(taken)
     key = ed25519.Ed25519PrivateKey.generate()
-    lock = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, lock)
+    lock = serialization.BestAvailableEncryption(os.fsencode(password)) if password else serialization.NoEncryption()
+    write = partial(key.private_bytes, serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, lock)
+    pem = _loaded(secret, write, bytes, "written, its password has more than 1,023 bytes", "choose a shorter one")
     made = PrivateKey(_public(key.public_key()), key)
     _write_new(secret, pem, 0o600)
     limit = f"{_EXPIRES}{expires.isoformat(timespec='seconds')}\n" if expires else ""
@@ -83,7 +83,7 @@ def create(folder: Path, *, password: str | None = None, expires: datetime | Non
 def load_private(path: Path, *, password: str | None = None) -> PrivateKey:
     """Read a private key with the limit of the public file next to it. Raises UsageError if there is no usable one."""
     serialization, ed25519, *_ = _cryptography()
-    data, secret = _read(path), password.encode() if password else None
+    data, secret = _read(path), os.fsencode(password) if password else None
     load, kind = partial(serialization.load_pem_private_key, data, secret), ed25519.Ed25519PrivateKey
     hint = "for a protected key set TF_ENVBUILDER_KEY_PASSWORD; envbuilder keys new FOLDER makes a pair"
     key = _loaded(path, load, kind, "an ed25519 private key, or its password is missing or wrong", hint)

@@ -94,8 +94,8 @@ def ambiguity(manifest: Manifest) -> tuple[Reason, str] | None:
     types = [one for one in dict.fromkeys((shape.media_type, manifest.media_type)) if one]
     if len(types) > 1:
         return Reason.AMBIGUOUS, f"it says that it is {types[0][:100]!r}, and the registry {types[1][:100]!r}"
-    if shape.manifests is not None and (shape.layers is not None or shape.config is not None):
-        return Reason.AMBIGUOUS, "it is an image and an index at once"
+    if shape.artifact_type or (shape.manifests is not None and (shape.layers is not None or shape.config is not None)):
+        return Reason.AMBIGUOUS, "it is an artifact of another kind, or an image and an index at once"
     if not {*types} <= {*(_IMAGES if shape.manifests is None else _INDEXES)}:
         return Reason.AMBIGUOUS, f"its content is not that of the type {types[0][:100]!r}"
     return None if shape.manifests is None else _several(shape.manifests)

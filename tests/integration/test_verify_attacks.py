@@ -846,6 +846,7 @@ SHAPES = [
             ("an image of 60,000 brackets", f'{{"manifests":{deep()}}}'.encode()),
             ("an image that is a manifest of schema 1 too", {**ONE_IMAGE, "fsLayers": [], "history": []}),
             ("an image that says schema 1", {**ONE_IMAGE, "schemaVersion": 1}),
+            ("an artifact that is no image (S07)", {**ONE_IMAGE, "artifactType": ENVELOPE}),
         )
     ],
     *[

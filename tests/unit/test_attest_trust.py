@@ -277,12 +277,14 @@ def test_no_key_is_ever_overwritten(tmp_path, name) -> None:
 
 
 def test_protected_key_needs_its_password(tmp_path) -> None:
-    right, other = "correct", "other"
+    right, other = "correct \udcff", "other"  # a byte of a variable that is not text
     made = create(tmp_path, password=right)
     assert load_private(tmp_path / PRIVATE, password=right).keyid == made.keyid
     for wrong in (None, other):
         with pytest.raises(UsageError, match="TF_ENVBUILDER_KEY_PASSWORD"):
             load_private(tmp_path / PRIVATE, password=wrong)
+    with pytest.raises(UsageError, match="1,023"):
+        create(tmp_path / "long", password=right * 200)
 
 
 def test_wrong_half_is_named(tmp_path) -> None:
