@@ -5,19 +5,25 @@ Each file of `diagnose/` is what capture.py printed there, without most packages
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from click.testing import CliRunner
+from suite_messages import answer_to
 
 from envbuilder.catalog.store import load
 from envbuilder.cli import root
 from envbuilder.compat.fleet import FleetHost, choose_for
 from envbuilder.environment import Combination
 from envbuilder.reproduce.faults import DiagnoseDocument, as_text, diagnose_captured
+from envbuilder.reproduce.grammar import GRAMMAR
 from envbuilder.reproduce.report.captured import parse
+from envbuilder.reproduce.startup import timed
+from envbuilder.support import subprocesses
 
 FOLDER = Path(__file__).parent / "diagnose"
 CATALOG = load()
@@ -120,3 +126,23 @@ def test_odd_value_never_ends_in_an_error_or_in_a_command(name: str, odd: object
         assert as_text(found)
         for fault in found.faults:
             assert not any(text in fault.command for text in ("`id`", "$(id)", "; id")), each
+
+
+def test_startup_names_the_slowest_phase_and_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = {"code": "SLOW_PHASE", "severity": "warning", "subject": "first use", "message": "PTX.", "fix": "Keep it"}
+    phases = {"import": {"cold_s": [3.0], "warm_s": [2.0]}, "first use": {"cold_s": [180.0], "warm_s": [0.5]}}
+    fault = {**slow, "code": "MISSING_LIBRARY", "severity": "error"}
+    result = {"name": "start-up", "outcome": "failed", "phases": phases, "findings": [slow, fault]}
+
+    def follow(_: object, feed: Callable[[bytes], None], *, stdin: bytes, **_more: object) -> int:
+        feed(answer_to(stdin, {"event": "begin", "name": "start-up"}, {"event": "result", "result": result}))
+        return 0
+
+    monkeypatch.setattr(subprocesses, "follow", follow)
+    timeline, found = timed("python")
+    assert [(row.phase, row.cold_s, row.warm_s) for row in timeline] == [
+        ("import", (3.0,), (2.0,)),
+        ("first use", (180.0,), (0.5,)),
+    ]
+    assert [row.fix for row in found] == [f"Keep it: `{GRAMMAR.startup_commands['first use']}`"]
+    assert "180.00" in as_text(msgspec.structs.replace(diagnosed("no-driver"), startup=timeline, slow=found))
