@@ -28,11 +28,15 @@ def prometheus(verdicts: tuple[Verdict, ...]) -> str:
 
 class _Verdicts(Collector):
     def __init__(self, verdicts: tuple[Verdict, ...]) -> None:
-        newest = {name_of(verdict): verdict for verdict in sorted(verdicts, key=lambda v: v.finished)}
+        ordered = sorted(verdicts, key=lambda verdict: verdict.finished)
+        newest = {terminal_text.line(name_of(verdict)): verdict for verdict in ordered}
         self._verdicts = sorted(newest.items())
 
     def collect(self) -> Iterator[Metric]:
-        yield from (family for family in self._families() if family.samples)
+        for family in filter(lambda one: one.samples, self._families()):
+            # Two names may be one after cleaning, and a series that is there twice ends the whole file.
+            family.samples = list({(one.name, *sorted(one.labels.items())): one for one in family.samples}.values())
+            yield family
 
     def _families(self) -> tuple[Metric, ...]:
         info = InfoMetricFamily("envbuilder_environment", "Image and driver of the verdict.", labels=("environment",))
@@ -49,8 +53,7 @@ class _Verdicts(Collector):
             unit: _gauge("measurement", f"Measured by checks, in {unit}.", "check", "name", unit=unit)
             for unit in ("seconds", "bytes", "ratio")
         }
-        for raw_name, verdict in self._verdicts:
-            name = terminal_text.line(raw_name)
+        for name, verdict in self._verdicts:
             place = {"digest": verdict.image.digest or "", "driver": verdict.host.driver or ""}
             info.add_metric((name,), {key: terminal_text.line(text) for key, text in place.items()})
             words.add_metric((name,), {word: verdict.verdict == word for word in _WORDS})
