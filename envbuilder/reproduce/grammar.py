@@ -79,6 +79,7 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     after_windows: tuple[str, ...]
     open_questions: dict[str, OpenQuestion]
     ask: dict[str, str]
+    facts: dict[str, tuple[str, ...]]
     startup_commands: dict[str, str]
     not_asked: dict[str, tuple[str, ...]]
 
@@ -122,8 +123,7 @@ _CUDNN_OF_OLD = "56"
 
 def number_of_file(name: str) -> str:
     """Return the version in a library's file name: ``libcublas.so.9.0`` and ``cublas64_90.dll`` are 9.0."""
-    dll = re.search(r"64_([0-9])([0-9]?)\.dll$", name)
-    number = f"{dll[1]}.{dll[2]}".rstrip(".") if dll is not None else name.rpartition(".so.")[2]
+    number = respelt(name, "file")
     return number if key_or_none(number) is not None else ""
 
 

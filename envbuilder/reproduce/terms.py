@@ -67,7 +67,6 @@ def terms(case: Case) -> Facts:
     rows = distributions(version or "", None, None, catalog)
     stated = next((one for one in rows if one.package == reported.distribution), None)
     row = stated or release or next(iter(rows), None)
-    toolkit = catalog.toolkit(release.cuda) if release is not None else None
     package = reported.distribution or ("tensorflow-gpu" if case.gpu else "tensorflow")
     caps = "".join(f" '{cap}'" for cap in row.caps) if row is not None else ""
     name = f"{row.package}=={row.version}" if row is not None else f"{package}=={version}" if old else ""
@@ -76,36 +75,33 @@ def terms(case: Case) -> Facts:
     newest = catalog.distributions(catalog.final_versions[-1])[0]
     own = case.python or ""
     gpu, capability = next(iter(gpus_of(reported)), None), case.capability
-    installed, branch = catalog.toolkit(reported.cuda), catalog.branch(reported.driver)
     finals = [one for one in catalog.releases("tensorflow") if versions.is_final(one.version)]
     last = {python: one.version for one in finals for python in one.pythons}
     first = {python: one.version for one in reversed(finals) for python in one.pythons}
-    offered = next((row.values["offered"] for row in case.messages if "offered" in row.values), None)
-    found: dict[str, object | None] = {
+    sources: dict[str, object] = {
+        "release": release,
+        "old": old,
+        "reported": reported,
+        "case": case,
+        "newest": newest,
+        "toolkit": catalog.toolkit(release.cuda) if release is not None else None,
+        "installed": catalog.toolkit(reported.cuda),
+        "branch": catalog.branch(reported.driver),
+    }
+    found = {
+        **{name: _first(paths, sources) for name, paths in GRAMMAR.facts.items()},
         "if": _Conditions(case),
-        "installed_floor": installed.driver if installed is not None else None,
-        "driver_serves": branch.cuda if branch is not None else None,
         "served_by": span(catalog.with_code_for(capability)) or None if capability is not None else None,
         "release": version,
-        "cuda": release.cuda if release else old.cuda if old else None,
-        "cudnn": release.cudnn if release else old.cudnn if old else None,
-        "floor": toolkit.driver if toolkit else None,
         "grow": settings["TF_FORCE_GPU_ALLOW_GROWTH=true"] if not version or is_since("1.14", reported) else _GROWTH,
-        "capability": capability,
-        "driver": reported.driver,
         "gpu": gpu,
-        "installed": reported.cuda,
-        "installed_cudnn": reported.cudnn,
-        "python": reported.python,
         "pythons": f"{row.pythons[0]} to {row.pythons[-1]}" if row is not None and row.pythons else old and old.pythons,
         "pinned": wanted if name else None,
         "fresh": f"{made} && pip install {wanted}" if made else None,
         "python_fits": own if row is not None and own in row.pythons else None,
         "newest_here": last.get(own),
         "first_here": first.get(own),
-        "offered": offered,
         "show_python": GRAMMAR.ask["python"],
-        "newest": newest.version,
         "newest_pythons": f"{newest.pythons[0]} to {newest.pythons[-1]}",
         "reinstall": f"pip uninstall -y {' '.join(DISTRIBUTIONS)} tensorflow-intel && pip install {wanted}",
         "give_gpu": words.gpu.replace("{image}", image),
@@ -117,6 +113,12 @@ def terms(case: Case) -> Facts:
     if paired is not None and paired != reported.packages.get("keras"):
         found["keras"] = f"keras=={paired}"
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _first(paths: tuple[str, ...], sources: Mapping[str, object]) -> object | None:
+    named = (path.split(".") for path in paths)
+    values = (getattr(sources[owner], field, None) for owner, field in named)
+    return next((value for value in values if value is not None), None)
 
 
 def _gpu_builds(case: Case) -> list[TensorflowRelease]:

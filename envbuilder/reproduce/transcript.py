@@ -23,8 +23,6 @@ LONGEST_LINE = 4_000
 
 _LONG = re.compile(rf"([^\n]{{{LONGEST_LINE}}})[^\n]+")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,5}|[a-z]{2,6});")
-_NUMBERED = re.compile(r"^\s{0,8}([0-9]{1,6})(?:\s?[|:\u2502]\s?|\t|\s{2,4})(?=\S)", re.ASCII)
-_A_NUMBER = re.compile(r"(?m)^[ \t]{0,8}[0-9]{1,6}(?: ?[|:\u2502]|\t|  )", re.ASCII)
 _MISREAD = re.compile(r"(?<![\w.])(?=[0-9lIO.]*[0-9])(?:\w{1,12}\.so\.)?[0-9lIO]{1,4}(?:\.[0-9lIO]{1,4}){1,3}(?![\w.])")
 _SUSPECT = re.compile(r"(?<=[0-9.])[lIO](?=[0-9.\s]|$)|\b[lIO](?=[0-9]{0,2}\.[0-9])")
 _MISREAD_MODEL = re.compile(r"\b([RG]TX ?)([1-9][0-9O]{3})\b")
@@ -75,12 +73,9 @@ def excerpt(line: str, hit: re.Match[str]) -> str:
 
 
 def clean(text: str) -> Transcript:
-    """Remove colours, quotation marks, line numbers, entities and typography; the number of lines stays unchanged."""
+    """Remove colours, quotation marks, entities and typography; the number of lines stays unchanged."""
     text = _without_marks(text)
     lines = text.split("\n")
-    if _A_NUMBER.search(text) is not None:
-        lines = _unnumbered(lines)
-        text = "\n".join(lines)
     starts = [0, *accumulate(len(line) + 1 for line in lines[:-1])]
     return Transcript(tuple(lines), text.lower(), tuple(starts))
 
@@ -109,16 +104,6 @@ def _entity(match: re.Match[str]) -> str:
     """Decode one entity; line breaks, and letters with a longer lower case, become a space."""
     decoded = html.unescape(match[0])
     return " " if decoded in {"\n", "\r", "\0", "\u0130"} else decoded
-
-
-def _unnumbered(lines: list[str]) -> list[str]:
-    """Remove line numbers if they count up; a single number may be a value."""
-    found = {index: match for index, line in enumerate(lines) if line and (match := _NUMBERED.match(line)) is not None}
-    counts = {index: int(match[1]) for index, match in found.items()}
-    for index, match in found.items():
-        if counts[index] in (counts.get(index - 1, -9) + 1, counts.get(index + 1, -9) - 1):
-            lines[index] = lines[index][match.end() :]
-    return lines
 
 
 LARGEST = 1 << 20

@@ -23,7 +23,7 @@ def test_messages_are_at_least_a_hundred_with_unique_ids() -> None:
 @pytest.mark.parametrize("signature", SIGNATURES, ids=IDS)
 def test_samples_match_their_message_in_any_wrapping(signature: LogMessage) -> None:
     for sample in signature.samples:
-        for text in (sample, f"> {sample}", f"\x1b[31m{sample}\x1b[0m", f"  12 | first\n  13 | {sample}\n  14 | last"):
+        for text in (sample, f"> {sample}", f"\x1b[31m{sample}\x1b[0m"):
             assert signature.id in {symptom.signature for symptom in match(text)}, text
 
 
