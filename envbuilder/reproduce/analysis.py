@@ -29,10 +29,7 @@ class Analysis:
 
 
 def analyse(text: str, catalog: Catalog, driver_here: str | None = None) -> Analysis:
-    """Read a report: find its cause, plan the rebuild, and choose the closest compatible environment.
-
-    Raises InputError for an empty text.
-    """
+    """Read a report. Raises InputError for an empty text."""
     if not text.strip():
         raise InputError(
             (Problem("report", 0, "", "is empty"),), hint="paste an issue, a log, or the output of envbuilder capture"

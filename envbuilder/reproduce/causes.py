@@ -1,7 +1,4 @@
-"""Possible causes of a complaint: what each finding code means (causes.yaml), their order, and forecasts.
-
-Forecasts come from versions, other builds, images with known defects, and pauses; lines of the log may disprove them.
-"""
+"""Possible causes of a complaint: what each finding code means (causes.yaml), their order, and forecasts."""
 
 from __future__ import annotations
 
@@ -87,10 +84,7 @@ def explains(code: Code, reported: Reported) -> bool:
 
 
 def by_cause(findings: tuple[Finding, ...], proved: frozenset[Code]) -> tuple[Finding, ...]:
-    """Sort findings without duplicates: the cause, its consequences, remarks, then UNKNOWN.
-
-    ``proved`` are the codes that lines of the report prove; they rank before forecasts.
-    """
+    """Sort findings without duplicates: the cause, what a line proves, its consequences, remarks, then UNKNOWN."""
     return tuple(sorted(dict.fromkeys(findings), key=lambda row: _key(row, proved)))
 
 
@@ -144,10 +138,7 @@ def _asked_of(case: Case) -> set[Complaint]:
 
 
 def standing(rows: Iterable[MessageMatch], case: Case) -> Iterator[MessageMatch]:
-    """Yield the messages that explain a complaint of the report and that no stated fact refutes.
-
-    An error that a program printed is a complaint itself, and so is a title.
-    """
+    """Yield the messages that explain a complaint and that no fact refutes; a printed error is a complaint itself."""
     asked = _asked_of(case)
     return (row for row in rows if _stands(row, case, asked))
 
@@ -217,10 +208,7 @@ def other_builds(case: Case) -> tuple[Finding, ...]:
 
 
 def _never_opened(case: Case) -> Iterator[Finding]:
-    """Find a library that the stated release never opens: another TensorFlow printed that log.
-
-    Nothing if the report names two versions: the other may have printed it.
-    """
+    """Find a library that the stated release never opens: another TensorFlow printed that log."""
     release, contradictions = case.release, case.reported.contradictions
     if release is None or not release.libraries or any(row.field == "tensorflow" for row in contradictions):
         return

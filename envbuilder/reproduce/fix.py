@@ -116,11 +116,7 @@ def _changed(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
 
 
 def _chosen(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
-    """Choose an environment for the reporter's host: no change of one field is enough.
-
-    The releases that the log names come first, then any. None if the cause is not a matter of versions, or if the
-    report names neither a GPU nor a release.
-    """
+    """Choose an environment for the reporter's host: the releases that the log names come first, then any."""
     span, reported = span_of(case), case.reported
     if not _is_choice(case, diagnosis, span):
         return None

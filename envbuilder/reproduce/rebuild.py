@@ -75,10 +75,7 @@ def _release(case: Case, question: Question) -> TensorflowRelease:
 def _from_wheels(
     case: Case, question: Question, release: TensorflowRelease, host: str, *, untold: bool
 ) -> Rebuild | None:
-    """Start from an envbuilder environment and install the deviations on top; None if wheels cannot provide them.
-
-    ``untold`` omits the loader configuration for wheels that the release does not find by itself.
-    """
+    """Start from an envbuilder environment and install the deviations on top; None if wheels cannot provide them."""
     told = case.reported.cuda
     bare = not question.gpu or question.install == "plain" or not release.gpu
     cuda = versions.minor(told) if told and versions.names_line(told) and not bare else None

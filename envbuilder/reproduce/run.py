@@ -145,11 +145,7 @@ def compare(
     with_gpu: bool,
     with_driver: bool,
 ) -> Run:
-    """Compare the messages of a run with the report.
-
-    Only messages that can appear on this image and host count. If the report quotes none, the suite's findings are
-    compared with the predicted ones.
-    """
+    """Compare the messages that can appear on this image and host; without any, findings with the predicted ones."""
     wanted = error_messages(reported)
     if not wanted:
         errors = {row.code: row for row in predicted if row.severity is Severity.ERROR}
@@ -186,10 +182,7 @@ def repeated_messages(reported: tuple[MessageMatch, ...], seen: tuple[MessageMat
 
 
 def image_of(recipe: Recipe, environment: Environment | None, tools: ReproduceTools) -> str:
-    """Build the recipe and return the image's reference.
-
-    Raises BaseUnavailableError or ImageUnavailableError if its base is missing here, BuildFailedError if a step fails.
-    """
+    """Build the recipe. Raises BaseUnavailableError or ImageUnavailableError without its base, BuildFailedError."""
     if environment is None:
         return _on_published(recipe, tools)
     base = environment_image(environment, tools)

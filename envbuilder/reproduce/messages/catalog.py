@@ -68,10 +68,7 @@ class LogMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class MessageMatch(msgspec.Struct, frozen=True, kw_only=True):
-    """A match of a log message: ``line`` counts from 1, ``values`` are the message's named parts (a library).
-
-    ``exact`` is False if the line only resembles the message (misspelt or cut).
-    """
+    """A match: ``line`` counts from 1, ``values`` are named parts, ``exact`` is False for the end of a traceback."""
 
     signature: str
     line: int
@@ -161,10 +158,7 @@ _LONGEST = 400
 
 
 def _ends_of_traces(transcript: Transcript, known: tuple[MessageMatch, ...]) -> Iterator[MessageMatch]:
-    """Yield a match for each kind of traceback whose last line matches no message.
-
-    It stopped in the files of a package that TensorFlow needs, or in the reporter's own program.
-    """
+    """Yield a match for each traceback that ends in a package that TensorFlow needs, or in the reporter's program."""
     if not any(mark in transcript.lowered for mark in ("traceback", "-packages", 'file "')):
         return
     explained = {row.line for row in known if get(row.signature).layer != "fact"}

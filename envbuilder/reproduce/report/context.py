@@ -94,10 +94,7 @@ _LONGEST = 600
 
 
 def complaints(transcript: Transcript) -> tuple[Complaint, ...]:
-    """List the complaints of a text in the order of their kinds: those of its title, if it has one that complains.
-
-    Several GPUs alone are not complained about; they are listed wherever they are mentioned.
-    """
+    """List the complaints of a title, else of the text, in the order of their kinds; `several` counts everywhere."""
     title = title_line(transcript)
     everywhere = _said("\n".join(_sentences(transcript.lowered.split("\n"))))
     said = _said("\n".join(_sentences([transcript.line(title).lower()] if title else []))) - {"several"}

@@ -190,10 +190,7 @@ _MOST_GPUS = 16
 def scalars(
     statements: Sequence[ReportStatement],
 ) -> tuple[dict[str, ReportStatement], tuple[ConflictingStatements, ...]]:
-    """Choose the statement of every scalar field: by trust, then by order, then by precision among those that agree.
-
-    A title ranks after every other sentence: it names the first guess and is rarely updated.
-    """
+    """Choose the statement of every scalar field: by trust (a title last), then by order, then by precision."""
     chosen: dict[str, ReportStatement] = {}
     against: list[ConflictingStatements] = []
     for field in (*SCALARS, "origin"):
@@ -241,11 +238,7 @@ def _loosely(one: str, other: str) -> bool:
 def gpus(
     statements: Iterable[ReportStatement],
 ) -> tuple[tuple[str, ...], tuple[ReportStatement, ...], tuple[ConflictingStatements, ...]]:
-    """Merge GPU statements: those of a driver or program, else of a form, else of prose.
-
-    Each model's count is the best one of its sources. Weaker sources complete names that ``nvidia-smi`` cut; a form
-    with another model is a contradiction.
-    """
+    """Merge GPU statements: those of a driver or program, else of a form, else of prose; others complete cut names."""
     own = sorted((s for s in statements if s.field == "gpus"), key=lambda s: (-RANK[s.trust], s.line))
     tiers = [[s for s in own if RANK[s.trust] in ranks] for ranks in ({4, 5}, {2, 3}, {1})]
     base = next((tier for tier in tiers if tier), [])
