@@ -38,7 +38,7 @@ test: ## Run what CI runs: lint, and every test that is not marked `full`
 	@$(MAKE) --no-print-directory -j 2 lint not-full
 
 not-full:
-	@$(PYTEST) -n 4 -m "not full"  # on 2 cores: many tests wait for an engine or a registry
+	@$(PYTEST) -n 3 -m "not full"  # on 2 cores: many tests wait for an engine or a registry
 
 test-full: ## Run what `make test` leaves out, in at most 45 minutes: all controls, adversarial images, long tests
 	@scripts/setup engine dev registry compose browser slurm metrics clock trace
