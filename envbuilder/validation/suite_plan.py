@@ -34,7 +34,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ``probe`` is ``module:function``, of the suite in the image or, in the group ``host``, of this package. ``limit_s``
     are the seconds until it is killed. Without success of all ``needs`` it is skipped: what trains or converges needs a
     correct matmul. ``quiet`` checks are timed, so nothing runs at the same time. ``proves`` is the meaning of a pass,
-    ``codes`` are its possible findings.
+    ``codes`` are its possible findings. ``at_least`` has the seconds below which a measurement is impossible.
     """
 
     name: str
@@ -50,6 +50,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     needs: tuple[str, ...] = ()
     quiet: bool = False
     arguments: dict[str, str] = {}
+    at_least: dict[str, float] = {}
 
     def result(self, outcome: Outcome, observed: str = "", **more: Any) -> CheckResult:  # noqa: ANN401 - as CheckResult
         return CheckResult(name=self.name, level=self.level, outcome=outcome, observed=observed, **more)

@@ -211,8 +211,13 @@ class Session:
         for what, values in {"it": (result.duration_s,), **measured, **phases}.items():
             if not all(math.isfinite(value) and 0 <= value <= elapsed + CLOCK_SLACK_S for value in values):
                 yield f"{result.name}: {what} took an impossible time, {elapsed:.1f} s into the run"
-        if result.outcome == "passed" and any(one.severity is Severity.ERROR for one in result.findings):
+        if result.outcome != "passed":
+            return
+        if any(one.severity is Severity.ERROR for one in result.findings):
             yield f"{result.name} passed with an error among its findings"
+        for what, least in self._checks[result.name].at_least.items():
+            if min(result.duration_s, *measured.get(what, (0.0,))) < least:
+                yield f"{result.name} passed in less than {least} s, which is less than its work takes"
 
     def results(self, why: Unfinished | None = None) -> tuple[CheckResult, ...]:
         """Return a result for every check of the plan, in its order; a check without a result is an error."""
