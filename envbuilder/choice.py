@@ -21,8 +21,9 @@ from envbuilder.environment import Environment
 from envbuilder.errors import InputError, Problem, UnsatisfiableError, UsageError
 from envbuilder.matrix import A_REQUIREMENT, REQUIREMENT, Matrix, MatrixAdditions, MatrixBase
 from envbuilder.support import console, pem
+from envbuilder.support.templates import shipped
 from envbuilder.support.yaml_reader import FIX, read_yaml
-from envbuilder.workspace import Workspace, read_document, read_users, settings_in, shipped, users_text
+from envbuilder.workspace import Workspace, read_document, read_users, settings_in, users_text
 
 _Additions = TypeVar("_Additions", bound=MatrixAdditions)
 

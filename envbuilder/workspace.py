@@ -211,12 +211,6 @@ def cache_dir() -> Path:
     return user_cache_path("envbuilder")
 
 
-def shipped(kind: str) -> Path:
-    """Return the folder ``templates`` or ``matrices`` of the installed package, or of its checkout."""
-    installed = _PACKAGE / "data" / kind
-    return installed if installed.is_dir() else _PACKAGE.parent / kind
-
-
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that a reader sees the old or the new content, never a part. Creates the folder.
 

@@ -90,11 +90,11 @@ def refresh_command(version: tuple[str, ...], package: str | None, form: str, *,
 @format_option
 def inspect_command(image: str, form: str) -> None:
     from envbuilder.engine.docker import connect
-    from envbuilder.jobs.answers import base_text
+    from envbuilder.support.templates import rendered
     from envbuilder.validation.base_inspection import inspect_base
     from envbuilder.workspace import Workspace, write_document
 
     with (shown := Console()).live(), shown.task(image) as task:
         found = inspect_base(connect(), image, store.load(), task.update)
     write_document(Workspace.here().base(found.digest), found)
-    finish(found, form, base_text)
+    finish(found, form, lambda facts: rendered("jobs/base", found=facts))

@@ -6,17 +6,22 @@ from envbuilder.compat.check import CheckDocument, EnvironmentAnswer, NearestAns
 from envbuilder.environment import Change, Predicate
 from envbuilder.finding import Code, Finding, compatible, is_condition, obstacle
 from envbuilder.support.tables import folded
-from envbuilder.support.templates import text_template
-from envbuilder.workspace import shipped
+from envbuilder.support.templates import rendered
 
 _WIDTH = 102
 
 
 def as_text(document: CheckDocument) -> str:
-    answer, path = document.environment, shipped("templates") / "jobs" / "check.txt.j2"
-    values = {"document": document, "answer": answer, "driver": _driver(answer), "conditional": CONDITIONAL}
-    template = text_template(path, {"folded": folded, "lines": finding_lines, "near": _near})
-    return template.render(values).rstrip()
+    answer = document.environment
+    return rendered(
+        "jobs/check",
+        document=document,
+        answer=answer,
+        driver=_driver(answer),
+        conditional=CONDITIONAL,
+        lines=finding_lines,
+        near=_near,
+    )
 
 
 def _near(found: NearestAnswer) -> str:

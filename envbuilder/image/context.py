@@ -21,6 +21,7 @@ from envbuilder.image.render import check_template, render_context
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.pypi.client import PackageIndex, open_index
 from envbuilder.support import decoding, pem
+from envbuilder.support.templates import shipped
 from envbuilder.versions import pin_or_none, pins, same
 from envbuilder.workspace import (
     KNOWN,
@@ -31,7 +32,6 @@ from envbuilder.workspace import (
     read_stored,
     read_users,
     remove,
-    shipped,
     users_text,
     write_atomically,
 )

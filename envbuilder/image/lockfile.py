@@ -22,6 +22,7 @@ from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, UnsatisfiableError
 from envbuilder.pypi.index_config import configured, for_uv
 from envbuilder.support import subprocesses
+from envbuilder.support.templates import shipped
 from envbuilder.versions import at_least, distribution, is_final, minor, numbers, pins
 
 LOCK = "requirements.lock"
@@ -84,7 +85,7 @@ def names(requirements: Iterable[str]) -> tuple[str, ...]:
 def installer(python: str) -> str:
     """Return a lock of pip and uv for a Python, for images that may be changed."""
     text = ""
-    for line in workspace.users_text(workspace.shipped("templates") / "installer.lock").splitlines():
+    for line in workspace.users_text(shipped("templates") / "installer.lock").splitlines():
         pin, _, rest = line.partition(" ; ")
         marker, _, digest = rest.partition(" --hash=")
         if digest and Marker(marker).evaluate({"python_version": python}):

@@ -25,9 +25,9 @@ from envbuilder.errors import UsageError
 from envbuilder.finding import Code, Finding, obstacle
 from envbuilder.image import names
 from envbuilder.image.names import reference
-from envbuilder.jobs.answers import rendered
 from envbuilder.jobs.explain import WHY, reasons
 from envbuilder.matrix import Arch
+from envbuilder.support.templates import rendered
 from envbuilder.verdict import HostRef, Level
 from envbuilder.workspace import Workspace
 
@@ -240,7 +240,7 @@ def as_text(document: ChooseDocument) -> str:
     image = document.image + ("" if document.built or "@" in document.image else "  (not built here)")
     alike = groupby(document.refused, lambda row: (row.code, row.compatible))
     return rendered(
-        "choose",
+        "jobs/choose",
         document=document,
         lines=finding_lines,
         conditional=CONDITIONAL if any(row.code is Code.DRIVER_FORWARD_COMPAT for row in unknown) else "",

@@ -12,7 +12,7 @@ from envbuilder.engine.port import Engine
 from envbuilder.errors import InfrastructureError
 from envbuilder.image import names
 from envbuilder.image.host_settings import repository
-from envbuilder.jobs.answers import rendered
+from envbuilder.support.templates import rendered
 
 
 class ImageGone(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,4 +117,4 @@ def _size(size: int) -> str:
 
 
 def as_text(document: CleanDocument) -> str:
-    return rendered("clean", document=document, size=_size)
+    return rendered("jobs/clean", document=document, size=_size)

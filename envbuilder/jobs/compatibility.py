@@ -15,7 +15,7 @@ from envbuilder.compat.check import findings_of
 from envbuilder.compat.question import Question
 from envbuilder.errors import UsageError
 from envbuilder.finding import Code, Severity, compatible, is_condition, obstacle
-from envbuilder.jobs.answers import rendered
+from envbuilder.support.templates import rendered
 
 Answer = Literal["yes", "conditional", "no", "unknown"]
 
@@ -166,7 +166,7 @@ def as_text(document: CompatibilityDocument, catalog: Catalog) -> str:
     def alike(found: Grid, release: str) -> dict[str, str]:
         return grouped({value: found.answers[release, value] for value in found.ordered})
 
-    return rendered("compatibility", grids=grids, alike=alike)
+    return rendered("jobs/compatibility", grids=grids, alike=alike)
 
 
 def as_csv(document: CompatibilityDocument) -> str:

@@ -17,8 +17,8 @@ from envbuilder.compat.fleet import Cell, choose_for, place
 from envbuilder.engine.port import Engine, EngineInfo
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError
-from envbuilder.jobs.answers import rendered
 from envbuilder.jobs.choose import as_fleet_host, image_of, newest_wanted
+from envbuilder.support.templates import rendered
 from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.verdict import HostRef
 
@@ -106,7 +106,7 @@ def as_text(diagnosis: Diagnosis) -> str:
     groups: dict[tuple[bool | None, str], list[str]] = {}  # environments that share an answer and its reason
     for cell in diagnosis.environments:
         groups.setdefault((cell.compatible, cell.why), []).append(cell.environment)
-    return rendered("doctor", found=diagnosis, gpus=gpus, groups=groups)
+    return rendered("jobs/doctor", found=diagnosis, gpus=gpus, groups=groups)
 
 
 def find_tools() -> tuple[Tool, ...]:

@@ -17,10 +17,9 @@ from envbuilder.compat.plan import plan
 from envbuilder.environment import Environment, Rejection
 from envbuilder.errors import Reason, UsageError
 from envbuilder.finding import Code, code_texts
-from envbuilder.jobs.answers import rendered
 from envbuilder.support.tables import folded
+from envbuilder.support.templates import rendered, shipped
 from envbuilder.support.yaml_reader import read_yaml
-from envbuilder.workspace import shipped
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -116,4 +115,4 @@ def reasons(row: Environment, given: str) -> Iterator[str]:
 
 def as_text(document: ExplainDocument) -> str:
     row, wrapped = document.environment or document.rejection, partial(folded, most=100)
-    return rendered("explain", wrapped, document=document, row=row, lines=finding_lines)
+    return rendered("jobs/explain", wrapped, document=document, row=row, lines=finding_lines)

@@ -23,10 +23,10 @@ from envbuilder.environment import WHOLE, Change, Combination, Environment, Pred
 from envbuilder.errors import NothingSelectedError, UsageError
 from envbuilder.finding import Code, Finding, obstacle
 from envbuilder.image.names import reference
-from envbuilder.jobs.answers import rendered
 from envbuilder.jobs.choose import image_of, newest_wanted
 from envbuilder.matrix import Excluded
 from envbuilder.support.tables import folded, table
+from envbuilder.support.templates import rendered
 from envbuilder.workspace import Workspace
 
 Indices = tuple[int, ...]
@@ -234,7 +234,7 @@ def plan_text(document: PlanDocument, *, everything: bool = False) -> str:
     warnings = list(_grouped((index, row.id) for row in document.environments for index in row.findings).items())
     fields = ("id", "package", "python", "cuda", "cudnn", "minimum_driver", "os")
     return rendered(
-        "plan",
+        "jobs/plan",
         partial(folded, most=WIDTH),
         document=document,
         limit=limit,
@@ -381,7 +381,7 @@ def newest_text(document: PlanDocument | NewestDocument) -> str:
     lines = table(("host", "driver", "gpus", "newest"), rows)
     images = {row.image.image for row in document.newest if row.image}
     return rendered(
-        "newest",
+        "jobs/newest",
         partial(folded, most=WIDTH),
         some=_some,
         lines=lines if max(map(len, lines.splitlines())) <= WIDTH else "",

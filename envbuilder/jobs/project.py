@@ -23,7 +23,7 @@ from envbuilder.jobs.choose import as_text, choose_environment
 from envbuilder.matrix import Matrix
 from envbuilder.support import decoding
 from envbuilder.support.templates import text_template
-from envbuilder.workspace import Workspace, shipped, temporary_folder, users_text, write_atomically
+from envbuilder.workspace import Workspace, temporary_folder, users_text, write_atomically
 
 FILES = {
     "compose": ("compose.yaml", "compose.yaml"),
@@ -121,6 +121,5 @@ def _render(template: str, /, **values: object) -> str:
         "variable_start_string": "[[",
         "variable_end_string": "]]",
     }
-    file = shipped("templates") / "project" / f"{template}.j2"
     filters: dict[str, Any] = {"quote": shlex.quote, "service": _service, "image": lambda one: reference(one.image_tag)}
-    return text_template(file, filters, **delimiters).render(version=__version__, **values)
+    return text_template(f"project/{template}.j2", filters, **delimiters).render(version=__version__, **values)

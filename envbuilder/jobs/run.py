@@ -16,11 +16,11 @@ from envbuilder.finding import Finding
 from envbuilder.image.bases import Base, ensure_base
 from envbuilder.image.build import BuildOptions, Built, ensure
 from envbuilder.image.context import system_of
-from envbuilder.jobs.answers import rendered
 from envbuilder.jobs.choose import run_line
 from envbuilder.pypi.client import PackageIndex
 from envbuilder.support import decoding
 from envbuilder.support.console import Console, step_line
+from envbuilder.support.templates import rendered
 from envbuilder.support.threads import in_parallel
 from envbuilder.validation.suite_plan import Profile
 from envbuilder.validation.suite_session import progress_of
@@ -203,7 +203,7 @@ class _Runner:
 
 
 def run_text(document: RunDocument) -> str:
-    return rendered("run", document=document)
+    return rendered("jobs/run", document=document)
 
 
 def next_command(rows: tuple[RunRow, ...], environments: tuple[Environment, ...]) -> str:

@@ -16,7 +16,8 @@ from envbuilder.report import charts
 from envbuilder.report.page_content import SIGNS, PageContent, PageState, Run, page_content
 from envbuilder.report.report_data import Material
 from envbuilder.support import decoding, terminal_text
-from envbuilder.workspace import packaged, read_document, shipped, write_atomically, write_document
+from envbuilder.support.templates import shipped
+from envbuilder.workspace import packaged, read_document, write_atomically, write_document
 
 _STATE = "last.json"
 

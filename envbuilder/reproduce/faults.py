@@ -26,10 +26,8 @@ from envbuilder.reproduce.report.captured import CaptureDocument
 from envbuilder.reproduce.report.read import read
 from envbuilder.reproduce.report.reported import Complaint
 from envbuilder.reproduce.terms import missing_libraries
-from envbuilder.support.tables import table
-from envbuilder.support.templates import text_template
+from envbuilder.support.templates import rendered
 from envbuilder.verdict import Phase
-from envbuilder.workspace import shipped
 
 _STUB = 34
 """CUDA_ERROR_STUB_LIBRARY, the answer of the toolkit's stub to cuInit."""
@@ -279,9 +277,8 @@ def _works(document: CaptureDocument) -> Iterator[str]:
 
 
 def as_text(document: DiagnoseDocument) -> str:
-    template = text_template(shipped("templates") / "reproduce" / "diagnosis.txt.j2")
     phases = [(row.phase, _seconds(row.cold_s), _seconds(row.warm_s)) for row in document.startup]
-    return template.render(document=document, phases=phases, table=table).rstrip("\n")
+    return rendered("reproduce/diagnosis", document=document, phases=phases)
 
 
 def _seconds(samples: tuple[float, ...]) -> str:

@@ -20,7 +20,6 @@ from envbuilder.reproduce.causes import NOT_SERVED, cause_of
 from envbuilder.reproduce.document import Recipe
 from envbuilder.reproduce.question import Case, is_version, pins_of
 from envbuilder.support.templates import text_template
-from envbuilder.workspace import shipped
 
 STAND_IN_GPU = "Tesla T4"
 """The GPU of a simulated host if the report names none: every TensorFlow since 1.15 has kernels for it."""
@@ -187,6 +186,6 @@ def dockerfile(requirements: Iterable[str], base: str = "", tensorflow: str = ""
     ``tensorflow`` is what the base lacks. ``untold`` removes the loader configuration for CUDA wheels.
     """
     wanted = " ".join(map(requirement, filter(None, (tensorflow, *requirements))))
-    template = text_template(shipped("templates") / "reproduce" / "Dockerfile.j2")
+    template = text_template("reproduce/Dockerfile.j2")
     base = word(base) if base or tensorflow else ""
     return template.render(requirements=wanted, base=base, tensorflow=tensorflow, untold=untold, with_host=WITH_HOST)

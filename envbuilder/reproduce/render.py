@@ -15,7 +15,6 @@ from envbuilder.reproduce.report.reported import Reported, ReportStatement
 from envbuilder.support import terminal_text
 from envbuilder.support.tables import table
 from envbuilder.support.templates import text_template
-from envbuilder.workspace import shipped
 
 _SHOWN = 110
 _LONGEST_QUOTE = 240
@@ -67,7 +66,7 @@ def as_markdown(document: ReproduceDocument) -> str:
 
 def _rendered(name: str, document: ReproduceDocument, **more: object) -> str:
     fields = {field: getattr(document, field) for field in document.__struct_fields__}
-    template = text_template(shipped("templates") / "reproduce" / f"{name}.j2", _FILTERS)
+    template = text_template(f"reproduce/{name}.j2", _FILTERS)
     return template.render(rows=rows(document.reported), **fields, **more).rstrip("\n")
 
 

@@ -24,15 +24,14 @@ from envbuilder.simulated import profile as profiles
 from envbuilder.simulated.compiler import Simulation, simulation
 from envbuilder.support import decoding
 from envbuilder.support.console import Console
-from envbuilder.support.tables import table
-from envbuilder.support.templates import text_template
+from envbuilder.support.templates import rendered
 from envbuilder.validation import known_image
 from envbuilder.validation.suite_plan import Profile
 from envbuilder.validation.suite_session import progress_of
 from envbuilder.validation.validate import ValidationRequest, lower_image, validate, validate_here
 from envbuilder.validation.verdict_store import validate_and_record
 from envbuilder.verdict import Verdict
-from envbuilder.workspace import Workspace, read_document, shipped
+from envbuilder.workspace import Workspace, read_document
 
 _NAME = re.compile(r"[a-z0-9]+([._:@/-]+[A-Za-z0-9_]+)*", re.IGNORECASE)
 _ID = re.compile(_NAME.pattern.replace("/", ""), re.IGNORECASE)
@@ -140,7 +139,4 @@ def as_text(verdict: Verdict) -> str:
         (check.level, check.name, check.outcome, f"{check.duration_s:.2f} s", " ".join(check.observed.split())[:100])
         for check in verdict.checks
     ]
-    template = text_template(shipped("templates") / "validation" / "verdict.txt.j2")
-    return template.render(
-        verdict=verdict, rows=table(("level", "check", "outcome", "time", "observed"), checks)
-    ).rstrip()
+    return rendered("validation/verdict", verdict=verdict, checks=checks)

@@ -17,7 +17,7 @@ from envbuilder.choice import read_matrix
 from envbuilder.compat.check import answer, check
 from envbuilder.compat.plan import plan
 from envbuilder.compat.question import Question
-from envbuilder.workspace import shipped
+from envbuilder.support.templates import shipped
 
 FIELDS = frozenset({"version", "cuda", "cudnn", "driver", "minimum_driver", "glibc", "python", "first", "last"}) | {
     "compute_capability", "first_capability", "last_capability", "pythons", "cubins", "ptx_isa", "releases",

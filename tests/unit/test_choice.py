@@ -16,7 +16,8 @@ from envbuilder.choice import VETTED, choose, choose_all, find_matrix, local_mat
 from envbuilder.errors import EnvbuilderError, InputError, UnsatisfiableError, UsageError
 from envbuilder.finding import Code
 from envbuilder.jobs.plan import PlanOptions, plan_matrix
-from envbuilder.workspace import Workspace, project_folder, settings_of, shipped
+from envbuilder.support.templates import shipped
+from envbuilder.workspace import Workspace, project_folder, settings_of
 
 CATALOG = load()
 

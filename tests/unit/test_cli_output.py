@@ -31,7 +31,7 @@ from envbuilder.compat.check import check as check_question
 from envbuilder.compat.question import Question
 from envbuilder.controls import text as controls_text
 from envbuilder.controls.control import named
-from envbuilder.jobs import answers, choose, clean, compatibility, doctor, explain, listing, plan, run
+from envbuilder.jobs import choose, clean, compatibility, doctor, explain, listing, plan, run
 from envbuilder.jobs.fleet import prove
 from envbuilder.jobs.fleet.run import as_text as fleet_text
 from envbuilder.jobs.plan import PlanOptions
@@ -42,6 +42,7 @@ from envbuilder.reproduce import faults, render
 from envbuilder.reproduce.analysis import analyse, with_command
 from envbuilder.reproduce.document import NearestRun, ReproduceDocument, Run
 from envbuilder.reproduce.report.captured import parse
+from envbuilder.support.templates import rendered
 from envbuilder.upgrade import bisect, text
 from envbuilder.validation import validate_request
 
@@ -161,7 +162,7 @@ def cases(folder: Path) -> Iterator[Case]:
         sample("base"),
         msgspec.structs.replace(sample("base"), libraries=(), disagreements=(), refused="it has musl"),
     ):
-        yield Case(("catalog", "inspect"), found, answers.base_text)
+        yield Case(("catalog", "inspect"), found, lambda facts: rendered("jobs/base", found=facts))
     rows = RefreshDocument(proposals=CATALOG.tensorflow[-2:], cuda=CATALOG.cuda[-1:], cudnn_wheels=CATALOG.cudnn_wheels)
     for proposed in (rows, RefreshDocument(proposals=(), compared=("tensorflow", "cuDNN's lines"))):
         yield Case(("catalog", "refresh"), proposed, propose.as_text)

@@ -19,7 +19,7 @@ from envbuilder.image.host_settings import WITH_HOST
 from envbuilder.image.layers import carried_out, package_layers
 from envbuilder.image.render import render_context, required_cuda
 from envbuilder.reproduce import rebuild
-from envbuilder.workspace import shipped
+from envbuilder.support.templates import shipped
 
 LOCK = lock(numpy="2.1.3", nvidia_cublas_cu12="12.5.3.2", tensorflow="2.20.0")
 GPU, CPU = gpu_environment(), environment()

@@ -31,12 +31,13 @@ from envbuilder.image.context import ensure_packages, write_context
 from envbuilder.image.names import BASE_KEY_LABEL
 from envbuilder.matrix import Axes, Matrix, Targets
 from envbuilder.support.console import Console
+from envbuilder.support.templates import shipped
 from envbuilder.upgrade.build import ImageBuilder
 from envbuilder.upgrade.pairs import Pair, hosts, pairs, pinned_row
 from envbuilder.upgrade.policy import BY_FACTS
 from envbuilder.upgrade.text import as_text
 from envbuilder.upgrade.upgrade import compare_versions, first_buildable, read_upgrade
-from envbuilder.workspace import Workspace, shipped
+from envbuilder.workspace import Workspace
 
 OFFERED = read_matrix(shipped("matrices") / "tensorflow.yaml")
 CATALOG = store.load()

@@ -20,7 +20,6 @@ from envbuilder.support import decoding
 from envbuilder.support.architectures import ARCHS
 from envbuilder.support.templates import text_template
 from envbuilder.support.yaml_reader import read_yaml
-from envbuilder.workspace import shipped
 
 
 class _Scheduler(msgspec.Struct, frozen=True):
@@ -46,7 +45,7 @@ def render_jobs(name: str, jobs: Iterable[Job], matrix: str, runner: str, pull_s
     for job in {job.name: job for job in jobs}.values():
         by_class.setdefault(job.spec.host_class, []).append(job)
     scheduler = _SCHEDULERS[name]
-    template = text_template(shipped("templates") / f"{scheduler.template}.j2", {"quote": shlex.quote})
+    template = text_template(f"{scheduler.template}.j2", {"quote": shlex.quote})
     files = {}
     for host_class, same in by_class.items():
         first = same[0].spec

@@ -19,7 +19,6 @@ from envbuilder.compat.fleet import FleetHost, HostGroup, host_groups, is_of_cla
 from envbuilder.environment import Environment
 from envbuilder.errors import ExitCode, UsageError
 from envbuilder.host import describe
-from envbuilder.jobs.answers import rendered
 from envbuilder.jobs.fleet.job import Job, JobSpec, ProofDocument, RowState, code_of, is_pending, packed
 from envbuilder.jobs.fleet.prove import SIGNING_KEY, Signing, prove
 from envbuilder.jobs.fleet.workers import DaskEngine, Dispatcher, check_address, with_patience
@@ -28,6 +27,7 @@ from envbuilder.publish.verification import advising
 from envbuilder.publish.verify_request import Registrar, duration, openers_of, trusting
 from envbuilder.registry.client import Repository
 from envbuilder.support.console import Console
+from envbuilder.support.templates import rendered
 from envbuilder.support.threads import in_parallel
 from envbuilder.validation import suite_plan
 from envbuilder.validation.suite_plan import Profile
@@ -264,4 +264,4 @@ def _with_end(row: FleetRow, end: ProofDocument | None) -> FleetRow:
 
 
 def as_text(document: FleetDocument) -> str:
-    return rendered("fleet", document=document)
+    return rendered("jobs/fleet", document=document)
