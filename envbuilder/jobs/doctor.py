@@ -19,8 +19,8 @@ from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError
 from envbuilder.jobs.choose import as_fleet_host, image_of, newest_wanted
 from envbuilder.support.templates import rendered
-from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.verdict import HostRef
+from envbuilder.workspace import packaged_yaml
 
 NEEDED_SPACE = 20 << 30
 """Free bytes for building a GPU image: the image (5 to 7 GB), its layers' cache and the downloads."""
@@ -143,7 +143,7 @@ def _disks(places: tuple[tuple[str, Path], ...]) -> Iterator[Disk]:
                 yield Disk(path=str(folder), free=shutil.disk_usage(there).free, purpose=purpose)
 
 
-_TEXTS = read_yaml(Path(__file__).with_name("troubles.yaml"), dict[str, Trouble])
+_TEXTS = packaged_yaml("jobs/troubles.yaml", dict[str, Trouble])
 
 
 def _troubles(found: Diagnosis) -> Iterator[Trouble]:

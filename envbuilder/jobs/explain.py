@@ -19,7 +19,7 @@ from envbuilder.errors import Reason, UsageError
 from envbuilder.finding import Code, code_texts
 from envbuilder.support.tables import folded
 from envbuilder.support.templates import rendered, shipped
-from envbuilder.support.yaml_reader import read_yaml
+from envbuilder.workspace import packaged_yaml
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -96,7 +96,7 @@ def _environment(matrix: str, environment: Environment, catalog: Catalog) -> Exp
     )
 
 
-WHY, WITH_CUDA = read_yaml(Path(__file__).with_name("choices.yaml"), dict[str, dict[str, str]]).values()
+WHY, WITH_CUDA = packaged_yaml("jobs/choices.yaml", dict[str, dict[str, str]]).values()
 """Reasons of the resolver's choice by axis, and those on a system that brings CUDA."""
 
 

@@ -6,7 +6,6 @@ import difflib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -15,7 +14,7 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import Row, Tables
 from envbuilder.errors import NothingSelectedError, UsageError
 from envbuilder.support.tables import table as aligned
-from envbuilder.support.yaml_reader import read_yaml
+from envbuilder.workspace import packaged_yaml
 
 
 class CatalogDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +43,7 @@ _COMPUTED: dict[str, Read] = {
 }
 """Values that are not simply a field."""
 
-_CHOSEN = read_yaml(Path(__file__).with_name("columns.yaml"), dict[str, str])
+_CHOSEN = packaged_yaml("jobs/columns.yaml", dict[str, str])
 """Columns, as ``title: value``, of tables with too many fields for a line, or with better words."""
 
 

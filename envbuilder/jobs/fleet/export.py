@@ -19,7 +19,7 @@ from envbuilder.jobs.fleet.job import Job, name_part
 from envbuilder.support import decoding
 from envbuilder.support.architectures import ARCHS
 from envbuilder.support.templates import text_template
-from envbuilder.support.yaml_reader import read_yaml
+from envbuilder.workspace import packaged_yaml
 
 
 class _Scheduler(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class _Scheduler(msgspec.Struct, frozen=True):
     hint: str
 
 
-_SCHEDULERS = read_yaml(Path(__file__).with_name("schedulers.yaml"), dict[str, _Scheduler])
+_SCHEDULERS = packaged_yaml("jobs/fleet/schedulers.yaml", dict[str, _Scheduler])
 
 
 def render_jobs(name: str, jobs: Iterable[Job], matrix: str, runner: str, pull_secret: str) -> dict[str, str]:
