@@ -7,10 +7,9 @@ import platform
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
-
-import pynvml  # type: ignore[import-untyped]
 
 from envbuilder.support.architectures import ARCHS
 from envbuilder.verdict import GpuSeen, HostRef, every_on
@@ -18,7 +17,7 @@ from envbuilder.verdict import GpuSeen, HostRef, every_on
 _Ask = Callable[..., Any]
 
 
-def describe(root: Path = Path("/"), nvml: Any = pynvml) -> HostRef:  # noqa: ANN401 - a module, which has no type
+def describe(root: Path = Path("/"), nvml: Any = None) -> HostRef:  # noqa: ANN401 - a module, which has no type
     """Describe the host. Unknown values are None, 0 or ''; nothing is raised.
 
     The driver is NVML's, or the kernel module's without NVML. A GPU that cannot answer one query is still listed.
@@ -26,7 +25,7 @@ def describe(root: Path = Path("/"), nvml: Any = pynvml) -> HostRef:  # noqa: AN
     driver = ""
     gpus: tuple[GpuSeen, ...] = ()
     modes: list[int | None] = []
-    with _session(nvml) as ask:
+    with _session(nvml or import_module("pynvml")) as ask:  # 20 ms that few commands need
         if ask is not None:
             driver = _text(ask("nvmlSystemGetDriverVersion"))
             handles = [ask("nvmlDeviceGetHandleByIndex", index) for index in range(ask("nvmlDeviceGetCount") or 0)]

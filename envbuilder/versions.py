@@ -145,6 +145,7 @@ def is_final(text: str) -> bool:
     return key(text)[1] >= 0
 
 
+@lru_cache(maxsize=65_536)
 def same_major(text: str | None, other: str | None) -> bool:
     """Return True if both versions are known and have the same first number."""
     return text is not None and other is not None and major(text) == major(other)

@@ -104,7 +104,7 @@ def update_for(candidate: Candidate, catalog: Catalog) -> str:
     for device in candidate.devices:
         first = _first_driver(device, catalog)
         if _unsupported(candidate, device, catalog)[0] == "older":
-            needs.append((first, _windows_driver(first, catalog)))
+            needs.append((first, _windows_driver(candidate, first, catalog)))
         lacking = (kind for kind in kinds(candidate) if not gpu_code.has_machine_code(kind.cubins, device.capability))
         for ptx in (ptx_to_compile(candidate, device, kind, catalog) for kind in lacking if candidate.uses_gpu):
             needed = compiler(candidate, ptx, catalog) if ptx is not None else None
@@ -126,7 +126,7 @@ def driver_supports_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Find
 
 def _unsupported(candidate: Candidate, device: Device, catalog: Catalog) -> tuple[str, dict[str, str]]:
     branch, own, first = candidate.branch, versions.key(device.capability), _first_driver(device, catalog)
-    named = {"first": _on_host(candidate, first, _windows_driver(first, catalog), catalog) if first else ""}
+    named = {"first": _on_host(candidate, first, _windows_driver(candidate, first, catalog), catalog) if first else ""}
     if branch is not None:
         oldest, newest = branch.first_capability, branch.last_capability
         if versions.same(oldest, newest) and not versions.same(device.capability, oldest):  # a board's own branch
@@ -144,10 +144,10 @@ def _first_driver(device: Device, catalog: Catalog) -> str:
     return device.row.minimum_driver if device.row else catalog.first_driver(device.capability)
 
 
-def _windows_driver(driver: str, catalog: Catalog) -> str | None:
-    """Return the number on Windows of a driver for Linux, by the toolkit that it came with."""
+def _windows_driver(candidate: Candidate, driver: str, catalog: Catalog) -> str | None:
+    """Return the number on Windows of a driver for Linux, by its toolkit; None on a host of Linux."""
     rows = (row for row in catalog.cuda if row.driver and versions.same(row.driver, driver))
-    return next((row.windows_driver for row in rows), None)
+    return next((row.windows_driver for row in rows), None) if candidate.windows else None
 
 
 def _last_branch(device: Device, catalog: Catalog) -> str:
