@@ -35,7 +35,7 @@ def analyse(text: str, catalog: Catalog, driver_here: str | None = None) -> Anal
             (Problem("report", 0, "", "is empty"),), hint="paste an issue, a log, or the output of envbuilder capture"
         )
     transcript = cleaned(text)
-    case = Case(read(text, transcript), find(transcript), catalog)
+    case = Case(read(text, transcript), find(transcript), catalog).settled()
     predicted = predict(case)
     rebuild = plan(case, predicted, driver_here)
     diagnosis = diagnose(case, predicted)

@@ -125,7 +125,7 @@ def diagnose_captured(
     fixed: set[Code] = set()
     while not document.computes:
         left = tuple(row for row in messages if get(row.signature).code not in fixed)
-        here = _Here(msgspec.structs.replace(reported, complaints=(complaint,)), left, catalog, document)
+        here = _Here(msgspec.structs.replace(reported, complaints=(complaint,)), left, catalog, document).settled()
         found = _first(here, fixed)
         if found is not None:
             fixed |= {found.code, *cause_of(found.code).hides}

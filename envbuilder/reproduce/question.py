@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import Self
 
 import msgspec
 from packaging.specifiers import SpecifierSet
@@ -202,6 +204,8 @@ class Case:
             reported.origin,
             reported.distribution,
             reported.arch,
+            self.driver_fits,
+            "gpu_in_log" if any(row.field == "gpus" and row.trust is Trust.PROVED for row in reported.evidence) else "",
         }
         values |= {f"{get(row.signature).layer} message" for row in self.messages}
         values |= {"message"} if self.messages else set()
@@ -210,7 +214,6 @@ class Case:
         values |= {"unserved"} if self.capability and not self.catalog.with_code_for(self.capability) else set()
         images = {reported.image or "", *(text for row in self.messages if (text := row.values.get("image")))}
         values |= {name for name, tag in GRAMMAR.images.items() if any(re.fullmatch(tag, image) for image in images)}
-        values |= {"driver_is_enough"} if self.driver_is_enough else set()
         values |= {*reported.packages, *("cudnn" for name in reported.packages if "cudnn" in name)}
         variables = {f"{name}={value.lower()}" for name, value in reported.environment.items()}
         named = {row.signature for row in self.messages}
@@ -218,14 +221,17 @@ class Case:
         return frozenset(filter(None, found))
 
     @cached_property
-    def driver_is_enough(self) -> bool:
-        """True if the stated driver serves the CUDA of the release, or the stated one."""
+    def driver_fits(self) -> str | None:
+        """Whether the stated driver serves the CUDA of the release, or the stated one; conda chooses a CUDA itself."""
         cuda, driver = self.release.cuda if self.release else self.reported.cuda, self.reported.driver
-        if cuda is None or driver is None or self.reported.platform == "windows":
-            return False
-        rows = [(row.version, row.driver) for row in self.catalog.cuda]
+        if cuda is None or driver is None or self.place in {"conda", "windows"}:
+            return None
+        rows = [(row.version, row.driver) for row in self.catalog.cuda if row.driver]
         rows += [(row.cuda, row.driver) for row in GRAMMAR.before_catalogue]
-        return any(low and versions.at_least(top, cuda) and versions.at_least(driver, low) for top, low in rows)
+        floors = [low for top, low in rows if versions.at_least(top, versions.line(cuda))]
+        if any(versions.at_least(driver, low) for low in floors):
+            return "driver_is_enough"
+        return "driver_is_old" if all(versions.major(driver) < versions.major(low) for low in floors) else None
 
     def holds(self, conditions: str) -> bool:
         """Return True if all hold that ``&`` joins: a fact, ``!fact``, or bounds (``tensorflow>=1.4,<2.0``)."""
@@ -316,3 +322,11 @@ class Case:
             packages=pins_of(reported),
             gpu=self.gpu,
         )
+
+    def settled(self) -> Self:
+        """Give each message the id that a condition of its own (`becomes`) chooses in this report."""
+        return dataclasses.replace(self, messages=tuple(map(self._settled, self.messages)))
+
+    def _settled(self, row: MessageMatch) -> MessageMatch:
+        names = (name for condition, name in get(row.signature).becomes.items() if self.holds(condition))
+        return msgspec.structs.replace(row, signature=next(names, row.signature))

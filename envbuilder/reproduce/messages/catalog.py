@@ -45,8 +45,8 @@ class LogMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     A line must contain one of the ``literals`` (any case) before ``regex`` is tried (``re`` syntax, ASCII, case as
     written). ``versions`` says where it occurs; ``code`` is the finding that it proves (None for facts and noise).
     ``prose`` marks sentences of people rather than programs. ``explains`` are the complaints that it explains, if fewer
-    than its code does; ``refuted_by`` are conditions (`Case.holds`) of which one refutes it. ``samples`` are example
-    lines in the form that the program prints.
+    than its code does; ``refuted_by`` are conditions (`Case.holds`) of which one refutes it. ``becomes``
+    are the ids under which it counts instead, by a condition. ``samples`` are lines in the form that programs print.
     """
 
     id: str
@@ -64,6 +64,7 @@ class LogMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     prose: bool = False
     explains: frozenset[Complaint] = frozenset()
     refuted_by: tuple[str, ...] = ()
+    becomes: dict[str, str] = {}
     sources: tuple[str, ...] = ()
 
 
