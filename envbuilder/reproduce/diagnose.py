@@ -209,6 +209,12 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     proved = decisive is not None and decisive.exact and alone and lead is not None and lead.found != _INFERRED
     packages = lead is not None and cause_of(lead.code).area == "packages"
     about: tuple[Complaint, ...] | None = ("import",) if packages else ("invisible",) if symptom else None
+    if lead is not None and cause_of(lead.code).no_wheel:
+        about = (
+            ("building",)
+            if case.reported.origin == "source" or "building" in case.reported.complaints
+            else ("installing",)
+        )
     ask = () if proved else deciding_commands(case.reported, case.place, about, case.facts)
     common: dict[str, Any] = {"line": line, "quote": quote, "harmless": harmless, "ask": ask}
     answer_row = _answering(case) if lead is None else None

@@ -117,10 +117,13 @@ def _changed(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
 
 def _chosen(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
     """Choose an environment for the reporter's host: the releases that the log names come first, then any."""
-    span, reported = span_of(case), case.reported
+    kernels = bool(diagnosis.codes) and cause_of(diagnosis.codes[0]).area == "kernels"
+    windows, span = case.reported.platform == "windows", "" if kernels else span_of(case)
     if not _is_choice(case, diagnosis, span):
         return None
-    native = reported.platform == "windows" and span != "" and not versions.at_least(span.rpartition("=")[2], "2.12")
+    if kernels and windows:
+        return choose_here(case, (f"<{FIRST_WITHOUT_WINDOWS_GPU}",), native=True)
+    native = windows and span != "" and not versions.at_least(span.rpartition("=")[2], "2.12")
     own_cuda = (row.version for row in case.catalog.releases() if row.and_cuda and row.finds_cuda == "wheels")
     newest = [version for version in own_cuda if versions.is_final(version)][-1]
     any_of = (f"<={newest}", "")  # the newest that finds its own CUDA, then any

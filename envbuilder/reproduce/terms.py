@@ -97,6 +97,9 @@ def terms(case: Case) -> Facts:
         "gpu": gpu,
         "pythons": f"{row.pythons[0]} to {row.pythons[-1]}" if row is not None and row.pythons else old and old.pythons,
         "pinned": wanted if name else None,
+        "tag": old.image_tag(version or "", case.python)
+        if old
+        else GRAMMAR.published_tags.get(versions.minor(version or "0.0")),
         "fresh": f"{made} && pip install {wanted}" if made else None,
         "python_fits": own if row is not None and own in row.pythons else None,
         "newest_here": last.get(own),
@@ -153,7 +156,11 @@ def _of_file(name: str, facts: Facts) -> dict[str, str]:
     """Return the releases before the catalogue that open a CUDA library of this name."""
     old = old_by_files([name], str(facts.get("installed_cudnn", "")) or None)
     tag = old.image_tag(old.newest, str(facts.get("python", "3"))) if old is not None else ""
-    return {"library_cuda": old.cuda, "library_cudnn": old.cudnn, "library_tag": tag} if old is not None else {}
+    if old is None:
+        return {}
+    there = "cudnn" not in name and versions.line(str(facts.get("installed", "0.0"))) == old.cuda
+    named = {"library_cuda": old.cuda, "library_cudnn": old.cudnn, "library_tag": tag}
+    return named | ({"library_there": old.cuda} if there else {})
 
 
 def filled(text: Text, facts: Facts) -> str:
