@@ -93,15 +93,21 @@ def as_text(found: Verification) -> str:
 def _host(found: Verification) -> tuple[str, str]:
     kernel = f"Linux {found.kernel}" if found.kernel else ""
     host = ", ".join(filter(None, (f"driver {found.driver or 'none'}", *found.gpus, found.cpu, kernel)))
-    when, signers = terminal_text.in_words(found.age_s or 0.0), ", ".join(found.signers or (found.signed_by,))
-    return f"on {found.finished} ({when} ago) on a host with {host}", f"signed by {signers}"
+    when = terminal_text.in_words(found.age_s or 0.0)
+    return f"on {found.finished} ({when} ago) on a host with {host}", _signed(found.signers or (found.signed_by,))
+
+
+def _signed(signers: tuple[str, ...]) -> str:
+    """Name the first signer of the shown verdict, then those who signed it too or one of another host and time."""
+    first, *others = signers
+    return f"signed by {first}" + f"; this verdict or another that counts: {', '.join(others)}" * bool(others)
 
 
 def _standing(kind: HostClassState) -> str:
     if kind.state != "passed":
         return kind.state
-    age, signers = terminal_text.in_words(kind.age_s or 0.0), ", ".join(kind.signers)
-    return f"passed at level {kind.level} {age} ago on driver {kind.ran_on}, signed by {signers}"
+    age = terminal_text.in_words(kind.age_s or 0.0)
+    return f"passed at level {kind.level} {age} ago on driver {kind.ran_on}, {_signed(kind.signers)}"
 
 
 def _listed(indent: str, refusals: Refusals) -> list[str]:
