@@ -45,7 +45,3 @@ def run_line(image: str, *, gpus: bool, notebook: bool = False) -> str:
 def after(environment_id: str, version: str) -> str:
     """Name an environment whose lock was made close to that of another release, for an upgrade."""
     return f"{environment_id}-after-{version}"
-
-
-def is_after(name: str) -> bool:
-    return "-after-" in name

@@ -347,15 +347,12 @@ def _left_out_cells(material: Material) -> Iterator[tuple[Combination, GridCell]
         yield combination, GridCell(word, codes or "by the matrix", "left-out", why, f"{name} {codes} {why}".casefold())
 
 
-def _codes(findings: tuple[Finding, ...]) -> str:
-    return " ".join(dict.fromkeys(finding.code for finding in findings))
-
-
 def _without_environment(material: Material) -> Iterator[tuple[str, str, str, str, str]]:
     """Yield word, name, codes, reason and fix of what cannot work, then of what the matrix excludes."""
     for one in material.rejections:
+        codes = " ".join(dict.fromkeys(finding.code for finding in one.findings))
         fix = " ".join(dict.fromkeys(finding.fix for finding in one.findings if finding.fix))
-        yield REJECTED, one.id, _codes(one.findings), one.sentence, fix
+        yield REJECTED, one.id, codes, one.sentence, fix
     for excluded in material.excluded:
         given = excluded.combination
         parts = (given.tensorflow, given.flavor, given.python, given.os, given.cuda, given.variant)
