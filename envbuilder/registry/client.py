@@ -11,6 +11,7 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 from urllib.parse import urlencode, urljoin, urlsplit
@@ -351,13 +352,13 @@ class Repository:
         return RegistryRefusedError(Reason.NOT_THERE if is_gone else Reason.REJECTED, text, hint=step)
 
 
+@cache  # 20 ms for the bundle of a system
 def _check_authorities(bundle: Path) -> None:
     """Raise InfrastructureError for what is not a bundle, or a folder, of certificates; a pipe would be waited for."""
     problem = "not a bundle of certificates"
     try:
-        if bundle.is_file():
-            ssl.create_default_context(cafile=bundle)
-        if bundle.is_file() or any(bundle.glob("[0-9a-f]" * 8 + ".[0-9]")):  # named by `openssl rehash`
+        hashed = bundle.glob("[0-9a-f]" * 8 + ".[0-9]")  # as `openssl rehash` names them
+        if (bundle.is_file() and ssl.create_default_context(cafile=bundle)) or any(hashed):
             return
     except OSError as error:
         problem = problem if isinstance(error, ssl.SSLError) else str(error)  # which may be about SSLKEYLOGFILE
