@@ -48,7 +48,9 @@ def texts() -> Iterator[str]:
     for path in sorted(PACKAGE.rglob("*.py")):
         if "envbuilder " not in (source := path.read_text()):
             continue
-        nodes = list(ast.walk(ast.parse(source)))
+        lines = source.splitlines()
+        blocks = ((one, "".join(lines[one.lineno - 1 : one.end_lineno])) for one in ast.parse(source).body)
+        nodes = [node for block, text in blocks if "envbuilder " in text for node in ast.walk(block)]
         alone = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
         parts = {id(one) for node in nodes if isinstance(node, ast.JoinedStr) for one in node.values}
         for node in nodes:

@@ -20,6 +20,10 @@ def test_nothing_steers_a_terminal(foreign: str, printed: str) -> None:
     assert terminal_text.text(foreign) == printed
 
 
+def test_surrogate_is_replaced() -> None:
+    assert terminal_text.text("a\ud800b") == "a\ufffdb"
+
+
 @rows
 def test_ci_systems_get_no_commands(order: str) -> None:
     text = terminal_text.text(f"before\n{order}")
