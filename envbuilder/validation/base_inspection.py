@@ -11,6 +11,7 @@ import msgspec
 from envbuilder import versions
 from envbuilder.catalog.base_facts import BaseFacts, Disagreement, FoundLibrary, FoundPython
 from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import BaseImage
 from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import InfrastructureError
 from envbuilder.image.bases import fetched, held, sources
@@ -67,7 +68,8 @@ def found_in(files: ImageFiles, image: Image, pinned: str, catalog: Catalog, *, 
         require_cuda=image.env.get("NVIDIA_REQUIRE_CUDA", ""),
         layers=tuple(layer.diff_id for layer in image.layers),
     )
-    disagreements = tuple(_disagreements(facts, catalog, name))
+    row = catalog.image(name) if name else None
+    disagreements = tuple(_disagreements(facts, row)) if row is not None else ()
     return msgspec.structs.replace(facts, disagreements=disagreements, refused=_refusal(facts))
 
 
@@ -111,13 +113,8 @@ def _pythons(files: ImageFiles, image: Image) -> Iterator[FoundPython]:
 
 
 def _libraries(files: ImageFiles, search: ImageSearch) -> Iterator[FoundLibrary]:
-    sonames = {
-        entry.row.binary.soname
-        for path, entry in files.paths.items()
-        if entry.row.binary is not None
-        and "site-packages/" not in path
-        and PATHS["opened"].match(entry.row.binary.soname)
-    }
+    binaries = ((path, entry.row.binary) for path, entry in files.paths.items() if "site-packages/" not in path)
+    sonames = {binary.soname for _, binary in binaries if binary is not None and PATHS["opened"].match(binary.soname)}
     for soname in sorted(sonames):
         path, _ = search.find(soname)
         real = files.file(path) if path else None
@@ -125,23 +122,20 @@ def _libraries(files: ImageFiles, search: ImageSearch) -> Iterator[FoundLibrary]
             yield FoundLibrary(soname=soname, path=search.real(path), version=real.row.binary.version)
 
 
-def _disagreements(facts: BaseFacts, catalog: Catalog, name: str) -> Iterator[Disagreement]:
-    row = catalog.image(name) if name else None
-    if row is None:
-        return
-    pairs = (
-        ("cuda", row.cuda, facts.cuda, versions.is_prefix(row.cuda, facts.cuda) if facts.cuda else False),
-        ("cudnn", row.cudnn or "", facts.cudnn, _same_cudnn(row.cudnn, facts.cudnn)),
-        ("glibc", row.glibc, facts.libc_version, versions.same(row.glibc, facts.libc_version)),
-        ("require_cuda", row.require_cuda, facts.require_cuda, row.require_cuda in {"", facts.require_cuda}),
-    )
-    for field, claimed, there, same in pairs:
-        if not same:
+def _disagreements(facts: BaseFacts, row: BaseImage) -> Iterator[Disagreement]:
+    pairs = {
+        "cuda": (row.cuda, facts.cuda),
+        "cudnn": (row.cudnn or "", facts.cudnn),
+        "glibc": (row.glibc, facts.libc_version),
+        "require_cuda": (row.require_cuda, facts.require_cuda),
+    }
+    for field, (claimed, there) in pairs.items():
+        if claimed not in {"", there} if field == "require_cuda" else not _is_same(claimed, there):
             yield Disagreement(field=field, catalog=claimed, image=there)
 
 
-def _same_cudnn(claimed: str | None, there: str) -> bool:
-    """Compare the shared prefix: the catalogue has one or four numbers, a library three."""
+def _is_same(claimed: str, there: str) -> bool:
+    """Compare the shared prefix: of cuDNN's version the catalogue has one or four numbers, a library three."""
     if not claimed or not there:
-        return not claimed and not there
+        return claimed == there
     return all(own == other for own, other in zip(versions.numbers(claimed), versions.numbers(there), strict=False))

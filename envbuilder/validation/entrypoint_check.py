@@ -22,16 +22,10 @@ from envbuilder.validation.suite_plan import Check
 from envbuilder.verdict import CheckResult
 from envbuilder.workspace import packaged_yaml
 
-FRESH_USER = "1000730000:0"
-"""An unknown user with the root group, as Kubernetes and OpenShift use (``runAsUser``)."""
-
-_SIZE, _INNER = 7, 2
-"""Such small products are exact in every float of TensorFlow, so only a wrong start changes them."""
-
+FRESH_USER = "1000730000:0"  # An unknown user with the root group, as Kubernetes and OpenShift use (`runAsUser`)
+_SIZE, _INNER = 7, 2  # Such small products are exact in every float of TensorFlow, so only a wrong start changes them
 _KEPT = 64 * 1024
-_LIMIT = 32 * 1024 * 1024
-"""Bytes of the end of each output that are read, and bytes that a program may print in total."""
-
+_LIMIT = 32 * 1024 * 1024  # Bytes of the end of each output that are read, and bytes that a program may print in total
 _MARK = b"envbuilder-user-start "
 
 

@@ -32,9 +32,7 @@ from envbuilder.validation.suite_plan import Facts
 from envbuilder.verdict import Measurement
 from envbuilder.workspace import packaged_yaml
 
-SHOWN = 4
-"""Number of paths in a message before the rest is counted."""
-
+SHOWN = 4  # Number of paths in a message before the rest is counted
 _CUDNN_FOLDER = "opt/cudnn"
 
 SUITE_USER = int(ContainerSpec.user.partition(":")[0])
@@ -56,14 +54,13 @@ def may(row: FileRow, user: int | None, rights: str) -> bool:
 class ImageContext:
     """An image as the engine describes it, its files, its expected contents, and the source of wheel records.
 
-    ``lock`` is the text of its lock ('' for a foreign image), ``removed`` this host's list of its removed files: the
-    image's own list is never trusted. ``is_built_here`` is True if a build on this host made this image of that lock.
-    ``lock_is_carried`` is True if the image itself brought its locks, so that other evidence is needed; ``system`` are
-    those of system packages by name. ``declared`` are the files that the matrix adds, ``authorities`` its certificates.
-    ``local`` is a Python of this host: then there is no image. The others are numbers of lowest layers, 0 if unknown:
-    ``of_base`` belong to a registry's base, with or without a package; above ``locked_above`` only packages of the
-    system locks may be installed; ``own_layers`` are the environment's, all above are additions; ``proven`` are those
-    whose files an image's record proves, ``base_layers`` those of its base on this host.
+    ``lock`` is the text of its lock ('' for a foreign image), ``removed`` this host's list of its removed files.
+    ``is_built_here``: a build on this host made this image of that lock. ``lock_is_carried``: the image itself brought
+    its locks, so that other evidence is needed; ``system`` are those of system packages by name. ``declared`` are the
+    files that the matrix adds, ``authorities`` its certificates. ``local`` is a Python of this host, without an image.
+    The others are numbers of lowest layers, 0 if unknown: ``of_base`` belong to a registry's base; above
+    ``locked_above`` only packages of the system locks may be installed; ``own_layers`` are the environment's, all above
+    are additions; ``proven`` are those that an image's record proves, ``base_layers`` those of its base on this host.
     """
 
     image: Image
@@ -116,7 +113,6 @@ class ImageContext:
 
     @property
     def is_managed(self) -> bool:
-        """Return True if it is checked as an environment: then it may contain nothing that its lock does not bring."""
         return bool(self.facts.environment)
 
     @property
@@ -130,7 +126,7 @@ class ImageContext:
         return [posixpath.normpath(posixpath.join(start, part)).strip("/") for part in parts]
 
     def places(self, word: str) -> list[str]:
-        """Return the paths at which a program's name is looked up, from the working folder or by PATH."""
+        """Return the paths at which a program is looked up: from the working folder, or by PATH."""
         folders = [self.image.workdir] if "/" in word else self.entries("PATH") or ["usr/bin", "bin"]
         return [posixpath.normpath(posixpath.join("/", folder, word)).strip("/") for folder in folders]
 
@@ -166,10 +162,6 @@ class ImageContext:
             return ""
         made = instruction(self.image.layers[number])
         return f" (layer {number + 1}: {'…' if secrets_in(INSTRUCTION, made.encode()) else escaped(made)})"
-
-    def has(self, path: str) -> bool:
-        folder = f"{path.rstrip('/')}/"
-        return path in self.files.paths or any(one.startswith(folder) for one in self.files.paths)
 
     def is_later(self, path: str) -> bool:
         entry = self.files.paths.get(path)
@@ -210,16 +202,15 @@ class ImageContext:
 
 @dataclass(frozen=True)
 class CheckOutput:
-    """The result of one check on the host: its findings, what it saw, and counts.
+    """The result of one check on the host, or of several as the cause of others.
 
-    ``blamed`` are the names (without folders) of all files that its errors are about; a message lists the first few.
-    ``follow`` are the codes that a probe gives if a finding with this subject is its cause.
-    ``undecided`` is the reason why a check without an error does not pass.
+    ``blamed`` are the names (without folders) of all files that its errors are about. ``follow`` are the codes that a
+    probe gives if a finding with this subject is its cause. ``undecided``: why a check without an error does not pass.
     """
 
-    findings: tuple[Finding, ...]
-    observed: str
-    measurements: tuple[tuple[str, Measurement], ...] = ()
+    findings: tuple[Finding, ...] = ()
+    observed: str = ""
+    measurements: dict[str, Measurement] = field(default_factory=dict)
     blamed: frozenset[str] = frozenset()
     follow: Mapping[str, frozenset[Code]] = field(default_factory=dict)
     undecided: str = ""
@@ -255,7 +246,7 @@ def one_line(finding: Finding) -> Finding:
 
 def output(findings: Iterable[Finding], observed: str, **counts: int) -> CheckOutput:
     told = tuple(findings)
-    measured = tuple((name, Measurement(count, "1")) for name, count in counts.items())
+    measured = {name: Measurement(count, "1") for name, count in counts.items()}
     return CheckOutput(told, "; ".join(one.message for one in told) or observed, measured)
 
 

@@ -29,17 +29,10 @@ _SCANNER = (
 )
 """The files that determine a layer's record: their contents are part of the cache key."""
 
-KEPT_RECORDS = 512 << 20
-"""Bytes of layer records in the cache of this host: some two hundred images of a few megabytes each."""
-
-_LARGE = 1 << 20
-"""Bytes from which it pays to skip a layer: small ones often have equal sizes."""
-
+KEPT_RECORDS = 512 << 20  # Bytes of layer records in this host's cache: some two hundred images of a few megabytes
+_LARGE = 1 << 20  # Bytes from which it pays to skip a layer: small ones often have equal sizes
 _MOST_LINKS = 40
-
-ROW = 300
-"""Bytes of memory for one file of a list."""
-
+ROW = 300  # Bytes of memory for one file of a list
 _NOTE = "pyvenv.cfg"
 _LINE = re.compile(rb"[^\r\n]+")
 

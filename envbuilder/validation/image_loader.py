@@ -25,15 +25,9 @@ from envbuilder.validation.layer_scan import PATHS, Binary
 _INFO = r"\A(?P<site>{})/(?P<folder>[^/]+\.dist-info)/(?P<leaf>[^/]+)\Z"
 _UNLISTED = ("RECORD", "RECORD.jws", "RECORD.p7s")
 _PROGRAMS = ("[console_scripts]", "[gui_scripts]")
-
-OF_PACKAGE = 3000
-"""Bytes of memory for one file of metadata."""
-
-_OF_SYSTEMS = ("usr", "usr/local")
-"""Prefixes that a Python shares with the system."""
-
-Rows = Mapping[str, str]
-"""Path in the image → digest in RECORD (``sha256=…``), '' if it has none."""
+OF_PACKAGE = 3000  # Bytes of memory for one file of metadata
+_OF_SYSTEMS = ("usr", "usr/local")  # Prefixes that a Python shares with the system
+Rows = Mapping[str, str]  # Path in the image → digest in RECORD (`sha256=…`), '' if it has none
 
 
 @dataclass(frozen=True)
@@ -155,20 +149,14 @@ def of_wheel(record: bytes, distribution: InstalledPackage) -> tuple[dict[str, s
     return rows, frozenset(rewritten)
 
 
-DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""PATH of an image that does not set it."""
-
-STUB_AT_MOST = 512 * 1024
-"""Bytes of the largest stub: drivers have megabytes, stubs some kilobytes."""
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # PATH of an image that does not set it
+STUB_AT_MOST = 512 * 1024  # Bytes of the largest stub: drivers have megabytes, stubs some kilobytes
 
 
 class RecordedElf(Elf):
     def __init__(self, path: str, binary: Binary) -> None:
-        self.path, self.extent, self.sections = path, 0, {}
+        vars(self).update(msgspec.structs.asdict(binary), path=path)
         self.soname, self.machine = binary.soname or None, binary.machine or None
-        self.needed, self.rpath, self.runpath = list(binary.needed), list(binary.rpath), list(binary.runpath)
-        self.versions = {library: list(names) for library, names in binary.versions.items()}
-        self.defines, self.dynamic = list(binary.defines), binary.is_dynamic
 
 
 class LocalSearch(Search):
@@ -259,13 +247,9 @@ class ImageSearch(LocalSearch):
         return found
 
 
-LOADED = ("libcuda.so.1", "libnvidia-ml.so.1")
-"""The driver libraries that TensorFlow and NVML load by name."""
-
+LOADED = ("libcuda.so.1", "libnvidia-ml.so.1")  # The driver libraries that TensorFlow and NVML load by name
 LINUX_ITSELF = ("ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "linux-vdso.so.1")
-
-Unmet = tuple[str, str, list[str]]
-"""A need that is not found: its name, who needs it, the paths tried."""
+Unmet = tuple[str, str, list[str]]  # A need that is not found: its name, who needs it, the paths tried
 
 
 def unmet(search: Search, root: str, before: Iterable[str] = ()) -> list[Unmet]:

@@ -86,8 +86,7 @@ _TABLE = packaged_yaml("validation/image_settings.yaml", _Table)
 _RULES = tuple((re.compile("|".join(map(fnmatch.translate, rule.names))), rule) for rule in _TABLE.variables)
 
 
-_Setting = tuple[Finding, _Effect]
-"""A finding about a setting, and the kind of its effect."""
+_Setting = tuple[Finding, _Effect]  # A finding about a setting, and the kind of its effect
 
 
 def configuration(subject: ImageContext) -> CheckOutput:
@@ -151,8 +150,7 @@ def _instructions(subject: ImageContext) -> Iterator[Finding]:
 
 
 _KERAS_FILE = "keras.json"
-_MOST_SETTINGS = 1 << 20
-"""Bytes of the settings of Keras that are read; Keras writes a hundred."""
+_MOST_SETTINGS = 1 << 20  # Bytes of the settings of Keras that are read; Keras writes a hundred
 
 
 def keras_settings(subject: ImageContext) -> Iterator[_Setting]:
@@ -178,9 +176,7 @@ def keras_settings(subject: ImageContext) -> Iterator[_Setting]:
         yield msgspec.structs.replace(one, subject=_KERAS_FILE, fix=f"correct {shown}"), effect
 
 
-_COMPLETE = 1000
-"""An image with fewer files has no system."""
-
+_COMPLETE = 1000  # An image with fewer files has no system
 _LIST_IN_QUOTES = re.compile(r"\['[^']*'\s*[,\]]")
 """The result of ``CMD ['python', 'app.py']``: one text for a shell, whose first word is not a program."""
 

@@ -19,15 +19,7 @@ from envbuilder.probes.suite import tensorflow_install
 from envbuilder.support import decoding
 from envbuilder.validation.file_areas import Difference, Event, Reported, Reporter, report
 from envbuilder.validation.image_claims import build_note, carried_list, without_cuda
-from envbuilder.validation.image_context import (
-    SHOWN,
-    CheckOutput,
-    ImageContext,
-    escaped,
-    found,
-    listed,
-    output,
-)
+from envbuilder.validation.image_context import SHOWN, CheckOutput, ImageContext, escaped, found, listed, output
 from envbuilder.validation.image_loader import (
     SYSTEM_SITE,
     InstalledPackage,
@@ -70,10 +62,8 @@ class _Total:
             return
         is_added = one in subject.added
         site = f"{one.site}/"
-        back = [
-            row for row in omitted if row.left is None and subject.is_later(record) and subject.has(site + row.path)
-        ]
-        if back:
+        removed = [site + row.path for row in omitted if row.left is None] if subject.is_later(record) else []
+        if any(is_below(path, place) for place in removed for path in subject.files.paths):
             size = sum(row.size - (row.left or 0) for row in omitted)
             self.findings.append(found("came_back", one=one, size=size / 1e6))
             omitted = ()  # it is compared as a whole wheel

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -11,8 +10,7 @@ from envbuilder import verdict
 from envbuilder.environment import Flavor
 from envbuilder.finding import Code, Finding, Severity, worst_first
 from envbuilder.matrix import Budgets
-from envbuilder.validation.image_context import found
-from envbuilder.validation.suite_plan import Check
+from envbuilder.validation.image_context import CheckOutput, found
 from envbuilder.verdict import CheckLevel, CheckResult, Level, Measurement, Word, is_passed
 from envbuilder.workspace import packaged_yaml
 
@@ -66,30 +64,28 @@ _BUDGETS: Mapping[str, tuple[CheckLevel, str]] = {
 """Fields of `Budgets`: the name and unit of a measurement, with its level and words."""
 
 
-def budget_results(results: tuple[CheckResult, ...], budgets: Budgets, size: int | None) -> tuple[CheckResult, ...]:
+def budget_results(results: Iterable[CheckResult], budgets: Budgets, size: int) -> Iterator[CheckResult]:
     """Compare measurements, and the image's ``size`` in bytes, with budgets; without a measurement one is skipped."""
-    measured = {"size": size / 1e9} if size is not None else {}
+    measured = {"size": size / 1e9}
     for name, one in (pair for result in results for pair in result.measurements.items()):
         measured[name] = max(one.value, measured.get(name, 0.0))
-    compared = list[CheckResult]()
     for row, (level, words) in _BUDGETS.items():
         (name, _, unit), bound = row.rpartition("_"), getattr(budgets, row)
-        if bound is None or (name == "size" and size is None):
+        if bound is None:
             continue
-        value = measured.get(name)
-        kept, shown = value is not None and value <= bound, "not measured" if value is None else f"{value:.3g}"
-        exceeded = found("over_budget", name=row, value=shown, words=words, bound=f"{bound:g}")
-        result = CheckResult(
-            name=f"budget-{name.replace('_', '-')}",
-            level=level,
-            outcome="skipped" if value is None else "passed" if kept else "failed",
-            expected=f"at most {bound:g} {words}",
-            observed=shown if value is None else f"{shown} {words}",
-            findings=() if kept or value is None else (exceeded,),
-            measurements={} if value is None else {row: Measurement(value, "GB" if unit == "gb" else unit)},
+        value, expected = measured.get(name), f"at most {bound:g} {words}"
+        result = CheckResult(name=f"budget-{name.replace('_', '-')}", level=level, outcome="skipped", expected=expected)
+        if value is None:
+            yield msgspec.structs.replace(result, observed="not measured")
+            continue
+        exceeded = found("over_budget", name=row, value=f"{value:.3g}", words=words, bound=f"{bound:g}")
+        yield msgspec.structs.replace(
+            result,
+            outcome="passed" if value <= bound else "failed",
+            observed=f"{value:.3g} {words}",
+            findings=() if value <= bound else (exceeded,),
+            measurements={row: Measurement(value, "GB" if unit == "gb" else unit)},
         )
-        compared.append(result)
-    return tuple(compared)
 
 
 class _Consequence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -99,24 +95,7 @@ class _Consequence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     same_file: bool = False
 
 
-@dataclass(frozen=True)
-class Causes:
-    """Findings from which errors may follow, the names of their files, and codes by the name of a setting."""
-
-    findings: tuple[Finding, ...] = ()
-    files: frozenset[str] = frozenset()
-    follow: Mapping[str, frozenset[Code]] = field(default_factory=dict)
-
-
-def assemble(
-    checks: Iterable[Check], results: Iterable[CheckResult], causes: Causes, budgets: Budgets, size: int | None
-) -> tuple[CheckResult, ...]:
-    by_name = {result.name: result for result in results}
-    ordered = mark_consequences((by_name[check.name] for check in checks if check.name in by_name), causes)
-    return (*ordered, *budget_results(ordered, budgets, size))
-
-
-def mark_consequences(results: Iterable[CheckResult], causes: Causes) -> tuple[CheckResult, ...]:
+def mark_consequences(results: Iterable[CheckResult], causes: CheckOutput) -> tuple[CheckResult, ...]:
     """Return the results with each error that only follows from a cause as a warning that says so.
 
     Without any such error, a setting that may do what a probe shows becomes an error itself. No outcome improves.
@@ -143,7 +122,7 @@ def mark_consequences(results: Iterable[CheckResult], causes: Causes) -> tuple[C
     return tuple(marked)
 
 
-def _as_consequence(effect: Finding, errors: list[Finding], causes: Causes) -> Finding:
+def _as_consequence(effect: Finding, errors: list[Finding], causes: CheckOutput) -> Finding:
     cause = next((one for one in errors if _is_cause(one, effect, causes)), None)
     if effect.severity is not Severity.ERROR or cause is None:
         return effect
@@ -151,13 +130,13 @@ def _as_consequence(effect: Finding, errors: list[Finding], causes: Causes) -> F
     return msgspec.structs.replace(effect, severity=Severity.WARNING, message=message)
 
 
-def _is_cause(cause: Finding, effect: Finding, causes: Causes) -> bool:
+def _is_cause(cause: Finding, effect: Finding, causes: CheckOutput) -> bool:
     if effect.code in causes.follow.get(cause.subject, ()):
         return True
     return cause.severity is Severity.ERROR and any(
         cause.code in row.causes
         and effect.code in row.effects
         and (not row.subjects or cause.subject in row.subjects)
-        and (not row.same_file or effect.subject in causes.files)
+        and (not row.same_file or effect.subject in causes.blamed)
         for row in packaged_yaml("validation/consequences.yaml", tuple[_Consequence, ...])
     )

@@ -31,17 +31,13 @@ MEMORY, KEPT_OF_IMAGE, CONTENT, SECONDS = 160 << 20, 32 << 20, 24 << 30, 40.0
 contents, and seconds of computing besides their digests. An image of 5 GB takes a third of each.
 """
 
-OF_ENTRY = 500
-"""Bytes that an entry takes, and twice its names and tables, in its layer's record and in the stacked image."""
-
+OF_ENTRY = 500  # Bytes of an entry, besides twice its names and tables, in its layer's record and in the stacked image
 _HEAD, _ENDS = 96 << 20, 24 << 20
 """Bytes of a shared object that are stored while it is read: its beginning (the names of libtensorflow_cc 2.20 end at
 87 MB), its end, and the dynamic section (cuBLASLt 11.4 has it 26 MB before its end).
 """
 
-_LARGEST = 16 << 30
-"""Bytes of the largest possible shared object; TensorFlow's largest has a tenth of that."""
-
+_LARGEST = 16 << 30  # Bytes of the largest possible shared object; TensorFlow's largest has a tenth of that
 _MAGIC = b"\x7fELF"
 _INTERPRETER = re.compile(rb"#![ \t]*([^ \t\n]{1,255})")
 _TEXT, _OVERLAP, _MOST_BINARY = 8192, 4096, 256 << 20
@@ -87,12 +83,12 @@ class Binary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     machine: str = ""
     soname: str = ""
-    needed: tuple[str, ...] = ()
-    rpath: tuple[str, ...] = ()
-    runpath: tuple[str, ...] = ()
-    versions: dict[str, tuple[str, ...]] = {}
-    defines: tuple[str, ...] = ()
-    is_dynamic: bool = False
+    needed: list[str] = []
+    rpath: list[str] = []
+    runpath: list[str] = []
+    versions: dict[str, list[str]] = {}
+    defines: list[str] = []
+    dynamic: bool = False
     version: str = ""
     has_cuda_code: bool = False
     damaged: str = ""
@@ -221,8 +217,7 @@ class _Reading:
         return Binary(damaged=why) if self._head.startswith(_MAGIC) else None
 
 
-_HEADER = (("<Q", 32), ("<H", 54), ("<H", 56))
-"""Places in an ELF header of the offset, size and number of program headers."""
+_HEADER = (("<Q", 32), ("<H", 54), ("<H", 56))  # Offset, size and number of program headers in an ELF header
 
 
 def _dynamic(piece: bytes | bytearray) -> range:
@@ -245,16 +240,16 @@ def _describe(path: str, window: mmap.mmap, size: int) -> Binary | None:
     short = elf.extent - size
     if short > 0:  # its tables are not reliable
         return Binary(machine=elf.machine or "", damaged=f"it lacks the last {short} bytes that its headers name")
+    # A name is empty if its text is in a part that was not stored: then it is unknown.
     return Binary(
+        needed=list(filter(None, elf.needed)),
+        rpath=list(filter(None, elf.rpath)),
+        runpath=list(filter(None, elf.runpath)),
         machine=elf.machine or "",
         soname=elf.soname or "",
-        # A name is empty if its text is in a part that was not stored: then it is unknown.
-        needed=tuple(filter(None, elf.needed)),
-        rpath=tuple(filter(None, elf.rpath)),
-        runpath=tuple(filter(None, elf.runpath)),
-        versions={library: tuple(names) for library, names in elf.versions.items() if library},
-        defines=tuple(elf.defines),
-        is_dynamic=elf.dynamic,
+        versions={library: names for library, names in elf.versions.items() if library},
+        defines=elf.defines,
+        dynamic=elf.dynamic,
         version=own_version(elf, window) if PATHS["versioned"].search(path) else "",
         has_cuda_code=any(name in elf.sections for name in (".nv_fatbin", ".nvFatBinSegment")),
     )
@@ -365,8 +360,7 @@ _PREFILTERS = tuple(_prefilter(*pair) for pair in _BY_ANCHOR.items())
 
 
 _WORD = re.compile(b"[A-Za-z0-9]{8,}")
-_KINDS = 3
-"""A match is a placeholder (``hf_xxxx…``, ``0000-0000…``) if its last word has at most so many different letters."""
+_KINDS = 3  # A match is a placeholder (`hf_xxxx…`) if its last word has at most so many different letters
 
 
 def _is_in(shape: re.Pattern[bytes], content: bytes, hint: bytes = b"") -> bool:

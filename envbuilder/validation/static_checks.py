@@ -254,8 +254,7 @@ _MOST_SHOWN, _MOST_TEXTS, _MOST_TEXT = 40, 2000, 1 << 20
 """Findings of a check; variables, labels and instructions that are searched, and their bytes."""
 
 _SETS = re.compile(r"(?:/bin/sh -c #\(nop\)\s+)?(ENV|LABEL|CMD|ENTRYPOINT) ")
-_LEAST_VALUE = 7
-"""Characters of a value; shorter ones occur in other words."""
+_LEAST_VALUE = 7  # Characters of a value; shorter ones occur in other words
 
 
 def secrets(subject: ImageContext) -> CheckOutput:

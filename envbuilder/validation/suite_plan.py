@@ -68,15 +68,9 @@ def _load() -> tuple[tuple[CheckGroup, ...], tuple[Check, ...]]:
 
 
 GROUPS, CHECKS = _load()
-
-HOST_GROUPS = frozenset(group.name for group in GROUPS if group.lane == "host")
-"""The groups whose checks the host makes."""
-
-_HERE_TIMES = 2.0
-"""Factor of all limits without a container: the files may be on the file server of a cluster."""
-
-_SENT = ("name", "group", "probe", "limit_s", "needs", "quiet", "arguments")
-"""What the runner in the image reads of a check."""
+HOST_GROUPS = frozenset(group.name for group in GROUPS if group.lane == "host")  # Their checks are the host's
+_HERE_TIMES = 2.0  # Factor of all limits without a container: the files may be on the file server of a cluster
+_SENT = ("name", "group", "probe", "limit_s", "needs", "quiet", "arguments")  # What the runner reads of a check
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,18 +29,10 @@ from envbuilder.validation.suite_plan import HOST_GROUPS, Check, probe_files
 from envbuilder.verdict import CheckLevel, CheckResult, GpuSeen, HostRef, Outcome, Phase, every_on
 from envbuilder.workspace import temporary_folder, write_atomically
 
-SILENCE_S = 60.0
-"""How long a run may send nothing while no check is running: at its start, and when the image prints."""
-
-GRACE_S = 8.0
-"""How long a run may send nothing after the limit of a check, at which the runner reports by itself."""
-
-OUTPUT_LIMIT = 64 * 1024 * 1024
-"""Bytes of a run's output, as in a container. The runner keeps the logs of checks: an honest run prints little."""
-
-CLOCK_SLACK_S = 2.0
-"""How much the clocks of host and container may differ over one run before a time is impossible."""
-
+SILENCE_S = 60.0  # How long a run may send nothing while no check is running: at its start, and when the image prints
+GRACE_S = 8.0  # How long a run may send nothing after the limit of a check, at which the runner reports by itself
+OUTPUT_LIMIT = 64 * 1024 * 1024  # Bytes of a run's output, as in a container; an honest run prints little
+CLOCK_SLACK_S = 2.0  # How much the clocks of host and container may differ over one run before a time is impossible
 _MOST_VIOLATIONS, _SHOWN = 40, 5
 _IMPORT, _DRIVER = "import", "driver"
 
@@ -310,18 +302,11 @@ def check_product(result: CheckResult, data: object, nonce: str) -> CheckResult:
     return msgspec.structs.replace(result, outcome="failed", observed=text, findings=(finding,))
 
 
-PROBES = "probes"
-"""The folder of the suite in a container; probes of other files are put next to the suite's."""
-
+PROBES = "probes"  # The folder of the suite in a container; probes of other files are put next to the suite's
 _STDERR_KEPT = 8000
-_NO_TENSORFLOW, _NO_PYTHON = 3, 4
-"""The exit codes of start.sh if no Python of the image has TensorFlow, and if its Python does not start."""
-
-START = ("/bin/sh", f"{FILES_AT}/{PROBES}/start.sh")
-"""The command that runs the suite in a container."""
-
-SUITE_S = 1800.0
-"""The time limit of the suite."""
+_NO_TENSORFLOW, _NO_PYTHON = 3, 4  # Exit codes of start.sh: no Python has TensorFlow; Python does not start
+START = ("/bin/sh", f"{FILES_AT}/{PROBES}/start.sh")  # The command that runs the suite in a container
+SUITE_S = 1800.0  # The time limit of the suite
 
 
 def in_container(

@@ -8,7 +8,7 @@ import posixpath
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -33,7 +33,7 @@ from envbuilder.validation.entrypoint_check import check_entrypoint
 from envbuilder.validation.image_context import CheckOutput, ImageContext, found
 from envbuilder.validation.image_files import ImageFiles, is_list, read_image
 from envbuilder.validation.image_loader import ImagePython, InstalledFramework, LocalPython, distributions, site_of
-from envbuilder.validation.judge import Causes, assemble, judge
+from envbuilder.validation.judge import budget_results, judge, mark_consequences
 from envbuilder.validation.known_image import KnownImage
 from envbuilder.validation.suite_plan import Check, Facts, Profile
 from envbuilder.validation.suite_session import PROBES, START, SUITE_S, Progress, Session, Unfinished
@@ -48,7 +48,7 @@ IDENTITY = Check(name="identity", level="static", group="static", probe="build_i
 _CAUSES = ("files", "binaries", "configuration", "no-stub")
 """The checks that find defects of files, variables and driver stubs; errors of other checks may follow from these."""
 
-Inspected = tuple[tuple[CheckResult, ...], Causes, tuple[Addition, ...]]
+Inspected = tuple[tuple[CheckResult, ...], CheckOutput, tuple[Addition, ...]]
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,9 @@ class _Run:
                 looked, causes, added = inspected.result()
             finally:
                 self.stopped.set()
-        every = assemble(self.checks, (*results, *looked), causes, budgets, image.size if image.id else None)
+        by_name = {result.name: result for result in (*results, *looked)}
+        ordered = mark_consequences((by_name[one.name] for one in self.checks if one.name in by_name), causes)
+        every = (*ordered, *budget_results(ordered, budgets, image.size))
         driver = session.driver()
         host = driver.on(session.host)
         # The simulated driver may be installed on the host itself: the UUIDs of its GPUs show it.
@@ -302,7 +304,7 @@ class _Target:
         base = lower_image(self.engine, image, request.base_id) if request.environment is not None else None
         different = known_image.differences(known, image, base, checks, lambda: self.files) if known else ()
         if known and not (different or request.fresh or request.profile == "full"):
-            return known_image.passed(known, checks), Causes(), ()
+            return known_image.passed(known, checks), CheckOutput(), ()
         below = tuple(layer.diff_id for layer in base.layers) if base is not None else request.base_layers
         is_above = below == tuple(layer.diff_id for layer in image.layers[: len(below)])
         context = self._context(len(below) if is_above else 0)
@@ -357,9 +359,9 @@ def _container(image: Image, request: ValidationRequest, *, has_gpus: bool) -> C
     return ContainerSpec(image.id, START, files=files, gpus=gpus, time_limit=SUITE_S)
 
 
-def run_host_checks(subject: ImageContext, checks: Iterable[Check]) -> tuple[tuple[CheckResult, ...], Causes]:
-    """Run checks of the group ``host``; return their results, and the errors from which others may follow."""
-    results, outputs, checks, bound = [], [], tuple(checks), subject.files.budget.reached
+def run_host_checks(subject: ImageContext, checks: Sequence[Check]) -> tuple[tuple[CheckResult, ...], CheckOutput]:
+    """Run checks of the group ``host``; return their results, and what some of them found as the cause of others."""
+    results, outputs, bound = [], [], subject.files.budget.reached
     for check in checks:
         begun = time.monotonic()
         output = output_of(check, subject)
@@ -371,16 +373,16 @@ def run_host_checks(subject: ImageContext, checks: Iterable[Check]) -> tuple[tup
             expected=check.proves,
             duration_s=round(time.monotonic() - begun, 3),
             findings=output.findings,
-            measurements=dict(output.measurements),
+            measurements=output.measurements,
         )
         results.append(result)
         outputs += [output] if check.name in _CAUSES else []
         if subject.files.budget.reached != bound:  # by this check: those before it saw too little
             return run_host_checks(subject, checks)
-    causes = Causes(
+    causes = CheckOutput(
         tuple(finding for output in outputs for finding in output.findings),
-        frozenset().union(*(output.blamed for output in outputs)),
-        {name: codes for output in outputs for name, codes in output.follow.items()},
+        blamed=frozenset().union(*(output.blamed for output in outputs)),
+        follow={name: codes for output in outputs for name, codes in output.follow.items()},
     )
     return tuple(results), causes
 

@@ -58,8 +58,7 @@ def users_verdict(path: Path) -> Verdict:
     return verdict
 
 
-VERSION = 1
-"""The layout that this program writes, stored in the file's ``user_version`` (`verdict_store.sql`)."""
+VERSION = 1  # The layout that this program writes, stored in the file's `user_version` (`verdict_store.sql`)
 
 
 @dataclass(frozen=True)
@@ -141,8 +140,7 @@ def _utc(time: datetime) -> str:
 
 
 DRIVER_VERSION = Path("/proc/driver/nvidia/version")
-GPUS = Path("/proc/driver/nvidia/gpus")
-"""Files of the kernel module: its version, and a file ``information`` for each GPU."""
+GPUS = Path("/proc/driver/nvidia/gpus")  # A folder for each GPU, with a file `information`
 
 
 class Validated(msgspec.Struct, frozen=True, kw_only=True):

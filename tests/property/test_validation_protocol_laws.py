@@ -13,7 +13,8 @@ from suite_messages import END, START, TOKEN, lines, row
 
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite.watchdog import Limits
-from envbuilder.validation.judge import Causes, Judgement, judge, mark_consequences
+from envbuilder.validation.image_context import CheckOutput
+from envbuilder.validation.judge import Judgement, judge, mark_consequences
 from envbuilder.validation.suite_plan import Check
 from envbuilder.validation.suite_session import Session, Unfinished, check_protocol
 from envbuilder.verdict import CheckLevel, CheckResult
@@ -242,6 +243,8 @@ def test_marking_a_consequence_removes_no_failure(
         CheckResult(name=name, level=level, outcome=outcome, findings=tuple(found))  # type: ignore[arg-type]
         for (name, level), outcome in zip(PLAN.items(), outcomes, strict=True)
     )
-    marked = mark_consequences(results, Causes(tuple(one for one in causes if one.severity is Severity.ERROR), files))
+    marked = mark_consequences(
+        results, CheckOutput(tuple(one for one in causes if one.severity is Severity.ERROR), blamed=files)
+    )
     assert [one.outcome for one in marked] == [one.outcome for one in results]
     assert no_better(judge(marked, flavor="cpu"), judge(results, flavor="cpu"))

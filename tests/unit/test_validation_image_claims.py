@@ -26,8 +26,9 @@ from envbuilder.validation.image_claims import (
     of_foreign,
     without_cuda,
 )
+from envbuilder.validation.image_context import CheckOutput
 from envbuilder.validation.image_loader import ImagePython
-from envbuilder.validation.judge import Causes, mark_consequences
+from envbuilder.validation.judge import mark_consequences
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.verdict import CheckResult
 from envbuilder.workspace import Workspace, write_atomically
@@ -80,7 +81,7 @@ def test_cpu_build_in_a_gpu_environment_is_not_a_gpu_build(flavor: str, note: st
     assert [one.code for one in findings] == [Code.NOT_A_GPU_BUILD] * found
     libraries = Finding(code=Code.LIBRARY_PATH, severity=Severity.ERROR, subject="libcudart.so.12", message="m")
     red = CheckResult(name="libraries", level="load", outcome="failed", findings=(libraries,))
-    (told,) = mark_consequences((red,), Causes(tuple(findings)))
+    (told,) = mark_consequences((red,), CheckOutput(tuple(findings)))
     assert told.outcome == "failed"
     assert told.findings[0].severity is (Severity.WARNING if found else Severity.ERROR)
 

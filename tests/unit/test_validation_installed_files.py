@@ -243,7 +243,7 @@ def proved(index: Index, cache: Path, *, built: bool = False, **changed: bytes) 
     lock = f"numpy==2.4.6 \\\n    --hash=sha256:{hashlib.sha256(packed()).hexdigest() if index.content else DIGEST}\n"
     there = package("numpy", "2.4.6", {**NUMPY, **{f"numpy/{name}.so": one for name, one in changed.items()}})
     looked = files(replace(on_host(index, cache, there, lock=lock), is_built_here=built))
-    return dict(looked.measurements)["proved"].value, [one.code for one in looked.findings]
+    return looked.measurements["proved"].value, [one.code for one in looked.findings]
 
 
 def test_small_wheel_is_hashed_completely(tmp_path: Path) -> None:

@@ -281,7 +281,7 @@ def test_secret_deleted_by_a_later_layer_is_found() -> None:
     secret = b"[global]\nindex-url = https://user:word@example.com/simple\n"
     subject = context_of(image_of({"etc/hostname": b"x"}, {"etc/pip.conf": secret}, {"etc/pip.conf": None}))
     looked = layers(subject)
-    measured = {name: value.value for name, value in looked.measurements}
+    measured = {name: value.value for name, value in looked.measurements.items()}
     assert (measured["layers"], measured["files"]) == (3, 3)
     (one,) = looked.findings
     assert (one.code, one.subject) == (Code.SECRET_IN_IMAGE, "/etc/pip.conf")

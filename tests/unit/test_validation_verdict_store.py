@@ -19,7 +19,8 @@ from envbuilder.finding import Code, Finding, Severity
 from envbuilder.matrix import Budgets
 from envbuilder.validation import suite_plan, verdict_store
 from envbuilder.validation import verdict_store as recording
-from envbuilder.validation.judge import Causes, budget_results, judge, mark_consequences
+from envbuilder.validation.image_context import CheckOutput
+from envbuilder.validation.judge import budget_results, judge, mark_consequences
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.validation.verdict_store import History, Validated, read_verdict, users_verdict, validate_and_record
 from envbuilder.verdict import (
@@ -102,7 +103,7 @@ def test_budgets_add_a_result_each() -> None:
     assert (importing.name, importing.outcome) == ("budget-import", "failed")
     assert [found.code for found in importing.findings] == [Code.BUDGET_EXCEEDED]
     assert (first_op.name, first_op.outcome) == ("budget-first-op", "skipped")
-    assert budget_results((timed,), Budgets(), 10**12) == ()
+    assert not list(budget_results((timed,), Budgets(), 10**12))
     assert judge((*CPU, importing), flavor="cpu").verdict == "FAILED"
 
 
@@ -115,7 +116,7 @@ def failed_result(*findings: Finding, name: str = "import") -> CheckResult:
 
 
 def left(effect: Finding, cause: Finding, *files: str) -> list[Code]:
-    (told,) = mark_consequences([failed_result(effect)], Causes((cause,), frozenset(files)))
+    (told,) = mark_consequences([failed_result(effect)], CheckOutput((cause,), blamed=frozenset(files)))
     return [one.code for one in told.findings if one.severity is Severity.ERROR]
 
 
@@ -131,7 +132,7 @@ def left(effect: Finding, cause: Finding, *files: str) -> list[Code]:
     ],
 )
 def test_consequence_is_a_warning_that_names_its_cause(effect: Finding, cause: Finding) -> None:
-    (told,) = mark_consequences([failed_result(effect)], Causes((cause,), frozenset({"libssl.so.3"})))
+    (told,) = mark_consequences([failed_result(effect)], CheckOutput((cause,), blamed=frozenset({"libssl.so.3"})))
     assert told.outcome == "failed"
     assert [one.severity for one in told.findings] == [Severity.WARNING]
     assert f"(follows from {cause.code}: {cause.subject})" in told.findings[0].message
@@ -159,7 +160,7 @@ FOLLOW = {"XLA_FLAGS": frozenset({Code.PROBE_TIMEOUT}), "KERAS_BACKEND": frozens
 def test_setting_is_named_as_the_cause_of_what_it_can_do_to_a_probe(outcome: Outcome) -> None:
     named = CheckResult(name="configuration", level="static", outcome="passed", findings=(SETTING,))
     probe = CheckResult(name="import", level="load", outcome=outcome, findings=(error(Code.PROBE_TIMEOUT),))
-    cause, effect = mark_consequences([named, probe], Causes((SETTING,), follow=FOLLOW))
+    cause, effect = mark_consequences([named, probe], CheckOutput((SETTING,), follow=FOLLOW))
     assert (cause.outcome, cause.findings[0].severity) == ("failed", Severity.ERROR)
     assert (effect.outcome, effect.findings[0].severity) == (outcome, Severity.WARNING)
     assert "(follows from IMAGE_CONFIGURATION: XLA_FLAGS)" in effect.findings[0].message
@@ -168,20 +169,22 @@ def test_setting_is_named_as_the_cause_of_what_it_can_do_to_a_probe(outcome: Out
 def test_setting_stays_a_warning_if_it_explains_nothing_or_an_error_is_known() -> None:
     named = CheckResult(name="configuration", level="static", outcome="passed", findings=(SETTING,))
     other, late = failed_result(error(Code.WRONG_NUMBERS)), failed_result(error(Code.PROBE_TIMEOUT))
-    assert mark_consequences([named, other], Causes((SETTING,), follow=FOLLOW)) == (named, other)
-    known = Causes((error(Code.FILES_DIFFER), SETTING), follow=FOLLOW)
+    assert mark_consequences([named, other], CheckOutput((SETTING,), follow=FOLLOW)) == (named, other)
+    known = CheckOutput((error(Code.FILES_DIFFER), SETTING), follow=FOLLOW)
     assert mark_consequences([named, late], known) == (named, late)
 
 
 def test_error_of_a_setting_explains_what_its_row_says() -> None:
     cause = error(Code.IMAGE_CONFIGURATION, "KERAS_BACKEND")
-    (told,) = mark_consequences([failed_result(error(Code.KERAS_MISMATCH))], Causes((cause,), follow=FOLLOW))
+    (told,) = mark_consequences([failed_result(error(Code.KERAS_MISMATCH))], CheckOutput((cause,), follow=FOLLOW))
     assert [one.severity for one in told.findings] == [Severity.WARNING]
 
 
 def test_cause_is_never_its_own_excuse() -> None:
     cause = error(Code.MISSING_LIBRARY, "libcufft.so.11")
-    (told,) = mark_consequences([failed_result(cause, name="files")], Causes((cause,), frozenset({"libcufft.so.11"})))
+    (told,) = mark_consequences(
+        [failed_result(cause, name="files")], CheckOutput((cause,), blamed=frozenset({"libcufft.so.11"}))
+    )
     assert told.findings == (cause,)
 
 
