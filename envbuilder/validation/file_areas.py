@@ -171,12 +171,10 @@ class _Entries:
         return path if path in self._files.paths else self._files.resolve(path)
 
     def installed(self, path: str) -> int | None:
-        """Return the layer in which the package of a file was installed: its content there is the right one."""
         real = self._real(path)
         return self._files.system.layers[real] if self._subject.is_of_system(real) else self._packages.get(path)
 
     def is_owned(self, path: str) -> bool:
-        """Return True for what a package, the base or a Python brought."""
         entry = self._files.paths.get(path)
         if self.installed(path) is not None or (entry is not None and entry.layer < self._subject.of_base):
             return True

@@ -44,8 +44,8 @@ def is_list(path: str) -> bool:
 class SystemPackages(NamedTuple):
     """The files of system packages by path in the image, with the layer in which their package was last installed.
 
-    ``names`` are the paths in a package's list that differ, because a folder became a link. ``same`` are the files with
-    the digest that dpkg recorded, ``altered`` those with another one.
+    ``names`` are other paths in a package's list: a folder became a link. ``same`` have the digest that dpkg recorded,
+    ``altered`` another one.
     """
 
     layers: dict[str, int]
@@ -65,9 +65,8 @@ class StackedFile(msgspec.Struct, frozen=True):
 class ImageFiles:
     """The stacked files, folders and links by path (no leading slash); ``records`` are the layers.
 
-    ``hidden`` are the files and links that later layers deleted or replaced, lowest layer first; ``gone`` is the layer
-    that deleted a path; ``contents`` are those of files that checks read. ``budget`` bounds what reading takes: once it
-    is reached, what is here is incomplete.
+    ``hidden`` are the files and links that later layers deleted or replaced, lowest layer first; ``gone``: the layer
+    that deleted a path; ``contents``: of files that checks read. If ``budget`` is reached, the rest is missing.
     """
 
     def __init__(self, records: tuple[LayerRecord, ...], budget: Budget | None = None) -> None:
@@ -270,10 +269,10 @@ def read_image(engine: Engine, image: Image, store: Cache | None = None) -> Imag
 def read_layers(
     engine: Engine, images: tuple[Image, ...], store: Cache | None = None, budget: Budget | None = None
 ) -> dict[str, LayerRecord]:
-    """Return the layers of images by diff id. Unknown ones are read from one archive, and then known.
+    """Return the layers of images by diff id; some are missing if a bound of the budget is reached.
 
-    A large layer that has the size of a known one is skipped. If that was wrong, the archive is read again. Some are
-    missing if a bound of the budget is reached.
+    Unknown ones are read from one archive. A large layer that has the size of a known one is skipped; if that was
+    wrong, the archive is read again.
     """
     store = store or Cache(cache_dir() / "layers")
     budget = budget or Budget(len(images))

@@ -126,7 +126,7 @@ def noted(results: tuple[CheckResult, ...], different: tuple[str, ...], hint: st
 
 
 def configuration(image: Image, base: Image) -> dict[str, object]:
-    """Return every setting by name, variables and labels one by one, and the digest of the instructions above the base.
+    """Return every setting, variable and label by name, and the digest of the instructions above the base.
 
     Labels of the base, and those that name it or the checkout, are left out: they differ between hosts.
     """

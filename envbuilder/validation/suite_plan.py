@@ -31,10 +31,10 @@ class CheckGroup(msgspec.Struct, frozen=True):
 class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One check.
 
-    ``probe`` is ``module:function``, of the suite in the image or, in the group ``host``, of this package. ``limit_s``
-    are the seconds until it is killed. Without success of all ``needs`` it is skipped: what trains or converges needs a
-    correct matmul. ``quiet`` checks are timed, so nothing runs at the same time. ``proves`` is the meaning of a pass,
-    ``codes`` are its possible findings. ``at_least`` has the seconds below which a measurement is impossible.
+    ``probe`` is ``module:function``, of the suite in the image or, in the group ``host``, of this package. It is killed
+    after ``limit_s``, and skipped without success of all ``needs``. ``quiet`` checks are timed, so nothing runs at the
+    same time. ``proves`` is the meaning of a pass, ``codes`` are its possible findings. ``at_least`` has the seconds
+    below which a measurement is impossible.
     """
 
     name: str
@@ -61,13 +61,9 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     checks: tuple[dict[str, Any], ...]
 
 
-def _load() -> tuple[tuple[CheckGroup, ...], tuple[Check, ...]]:
-    table = packaged_yaml("validation/checks.yaml", _Table)
-    rows = [{**heading, **row} for heading in table.checks for row in heading.pop("checks")]
-    return table.groups, decoding.converted(rows, tuple[Check, ...], "checks.yaml is damaged")
-
-
-GROUPS, CHECKS = _load()
+_TABLE = packaged_yaml("validation/checks.yaml", _Table)
+_ROWS = [{**heading, **row} for heading in _TABLE.checks for row in heading.pop("checks")]
+GROUPS, CHECKS = _TABLE.groups, decoding.converted(_ROWS, tuple[Check, ...], "checks.yaml is damaged")
 HOST_GROUPS = frozenset(group.name for group in GROUPS if group.lane == "host")  # Their checks are the host's
 _HERE_TIMES = 2.0  # Factor of all limits without a container: the files may be on the file server of a cluster
 _SENT = ("name", "group", "probe", "limit_s", "needs", "quiet", "arguments")  # What the runner reads of a check
@@ -76,10 +72,9 @@ _SENT = ("name", "group", "probe", "limit_s", "needs", "quiet", "arguments")  # 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The input of the probes: the expected contents of the image, and the host; never the right answers.
 
-    ``cuda`` is the image's, ``built_cuda`` and ``built_cudnn`` what TensorFlow was compiled with.
-    ``challenge`` is what this run's numbers are drawn from. ``left_out`` is what the image lacks of its locked wheels:
-    distribution, and file or folder. ``form`` is '' if it is unknown. ``without_tools`` is True if the base was
-    accepted without XLA's tools.
+    ``cuda`` is the image's, ``built_cuda`` and ``built_cudnn`` are TensorFlow's. ``challenge``: what this run's numbers
+    are drawn from. ``left_out``: what the image lacks of its locked wheels (distribution, and file or folder). ``form``
+    is '' if it is unknown. ``without_tools`` is True if the base was accepted without XLA's tools.
     """
 
     flavor: Flavor
@@ -124,11 +119,9 @@ def select(facts: Facts) -> tuple[Check, ...]:
 
 
 def plan(checks: tuple[Check, ...], facts: Facts) -> bytes:
-    groups = [
+    groups: list[dict[str, Any]] = [
         {
-            "name": group.name,
-            "lane": group.lane,
-            "env": group.env,
+            **msgspec.structs.asdict(group),
             "checks": [{key: getattr(check, key) for key in _SENT} for check in checks if check.group == group.name],
         }
         for group in GROUPS

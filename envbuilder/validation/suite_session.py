@@ -1,7 +1,7 @@
 """Run the suite in a closed container or in a process of this host, and follow it: from messages to results.
 
-The host has the plan: which checks exist, and their levels, are never taken from a message. A run whose results are
-doubled, lost, unknown or impossible is never PASSED. The order in which a worker sends them is the runner's to check.
+Which checks exist, and their levels, is never taken from a message. A run whose results are doubled, lost, unknown or
+impossible is never PASSED. The order in which a worker sends them is the runner's to check.
 """
 
 from __future__ import annotations
@@ -105,10 +105,9 @@ class Driver(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Session:
-    """Collects the messages of a run; feed it what the runner prints, in pieces of any size.
+    """Collects the messages of a run, which ``token`` marks. ``clock`` counts seconds.
 
-    ``token`` marks the messages of this run. ``clock`` counts seconds. ``began`` are the checks that began, in order;
-    ``host`` is without its driver and GPUs.
+    ``began`` are the checks that began, in order; ``host`` is without its ``driver`` and GPUs.
     """
 
     def __init__(
@@ -129,7 +128,7 @@ class Session:
         self._begun = self._last = clock()
         self._size = 0
         self._watched = self._ended = False
-        self.host = HostRef()
+        self.host, self.driver = HostRef(), Driver()
         self.began: list[str] = []
         self.stopped: Unfinished | None = None
 
@@ -138,7 +137,7 @@ class Session:
         return msgspec.json.encode({"token": self._token, "plan": msgspec.Raw(plan), "limit_s": limit_s})
 
     def feed(self, data: bytes) -> None:
-        """Take more of the runner's output; more than `OUTPUT_LIMIT` bytes in all stop the run."""
+        """Take more of the runner's output, in pieces of any size; more than `OUTPUT_LIMIT` bytes stop the run."""
         self._size += len(data)
         if self._size > OUTPUT_LIMIT and self.stopped is None:
             self.stopped = FLOODED
@@ -186,7 +185,8 @@ class Session:
                 self._violate(f"{event.event!r} is not a message of a run")
 
     def _take_result(self, result: _Result) -> None:
-        _driver(result)  # another shape makes the whole message unreadable
+        if result.name == _DRIVER and result.data is not None:
+            self.driver = decoding.converted(result.data, Driver)  # another shape: the message cannot be read
         if result.name not in self._checks:
             self._violate(f"{result.name!r} is not in the plan")
         elif result.name in self._results:
@@ -244,14 +244,6 @@ class Session:
             cold_s, warm_s = (*known.cold_s, *times.cold_s), (*known.warm_s, *times.warm_s)
             phases[name] = Phase(phase=name, cold_s=cold_s, warm_s=warm_s)
         return tuple(phases.values())
-
-    def driver(self) -> Driver:
-        return _driver(self._results[_DRIVER]) if _DRIVER in self._results else Driver()
-
-
-def _driver(result: _Result) -> Driver:
-    """Read the data of the driver's check. Raises DamagedError for another shape."""
-    return decoding.converted(result.data if result.name == _DRIVER and result.data is not None else {}, Driver)
 
 
 def check_protocol(session: Session, why: Unfinished | None, check: Check) -> CheckResult:

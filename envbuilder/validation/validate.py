@@ -58,15 +58,12 @@ class ValidationRequest:
     ``image`` is a tag, id or digest in the engine's store. ``environment`` is None for a foreign image: then
     ``catalog`` provides the expectations. ``lock`` and ``removed`` are the texts of its lock and of its list of removed
     files (``list_of``: of another environment), ``system`` the locks of system packages by name, ``base`` and
-    ``base_id`` reference and id of its base image, ``base_layers`` the diff ids of that image, if its facts name them:
-    then this host need not have it.
-    ``built`` is the id of the image that a build on this host made of the lock ('' if none; of a foreign image, of the
-    environment's image below it), ``context`` the key of
-    the build's files, ``known`` the record of such an image, ``authorities`` the certificates that the matrix adds.
-    ``pins`` are proved contents of large wheels by hash; ``index`` is queried for those of others. ``gpus`` is
-    ``none``, ``all``, a list of indices, or ``auto`` (all that the engine can pass on). ``extra`` are checks that the
-    table lacks (of the controls), ``probes`` their files by name. ``fresh`` ignores the stored verdict and the record,
-    as the profile ``full`` ignores the record.
+    ``base_id`` reference and id of its base image, ``base_layers`` that image's diff ids if this host may lack it.
+    ``built`` is the id of the image that this host built of the lock, or of the environment's image below another;
+    ``context`` the key of the build's files, ``known`` the record of such an image, ``authorities`` the certificates
+    that the matrix adds. ``pins`` are proved contents of large wheels by hash; ``index`` is queried for others. ``gpus``
+    is ``none``, ``all``, a list of indices, or ``auto`` (all that the engine can pass on). ``extra`` are checks of the
+    controls, ``probes`` their files by name. ``fresh`` ignores the stored verdict and the record.
     """
 
     image: str = ""
@@ -110,9 +107,8 @@ def validate(
     on_progress: Callable[[Progress], None] = lambda _: None,
     on_look: Callable[[KnownImage], None] = lambda _: None,
 ) -> Verdict:
-    """Run the suite in an image's container and evaluate the results.
+    """Run the suite in an image's container; ``on_look`` gets the record of one whose files passed all checks.
 
-    ``on_look`` gets the record of an image whose files were read, if all checks of them passed.
     Raises UsageError if the image is missing or has no TensorFlow, InfrastructureError if the engine fails.
     """
     began = time.monotonic()
@@ -213,11 +209,10 @@ class _Run:
         by_name = {result.name: result for result in (*results, *looked)}
         ordered = mark_consequences((by_name[one.name] for one in self.checks if one.name in by_name), causes)
         every = (*ordered, *budget_results(ordered, budgets, image.size))
-        driver = session.driver()
-        host = driver.on(session.host)
+        host = session.driver.on(session.host)
         # The simulated driver may be installed on the host itself: the UUIDs of its GPUs show it.
         simulated = self.facts.simulated or any_simulated(host.gpus)
-        judgement = judge(every, flavor=self.facts.flavor, gpus=driver.count, simulated=simulated)
+        judgement = judge(every, flavor=self.facts.flavor, gpus=session.driver.count, simulated=simulated)
         started, finished = span(began)
         return Verdict(
             environment=environment,
@@ -260,10 +255,10 @@ class _Run:
 
 
 class _Target:
-    """The image of a request, with its environment if it is a managed image, its lock, and its expected contents.
+    """The image of a request, with its environment, lock and expected contents: by the host's record, else its own.
 
-    They are from the host's record, else from its labels, else from its files. An environment document in the image
-    counts only if its label names it, or if it has no label of envbuilder; `claims` reports other contradictions.
+    An environment document in the image counts only if its label names it, or if it has no label of envbuilder;
+    `claims` reports other contradictions.
     """
 
     def __init__(self, engine: Engine, image: Image, request: ValidationRequest, *, has_gpus: bool) -> None:
@@ -360,7 +355,6 @@ def _container(image: Image, request: ValidationRequest, *, has_gpus: bool) -> C
 
 
 def run_host_checks(subject: ImageContext, checks: Sequence[Check]) -> tuple[tuple[CheckResult, ...], CheckOutput]:
-    """Run checks of the group ``host``; return their results, and what some of them found as the cause of others."""
     results, outputs, bound = [], [], subject.files.budget.reached
     for check in checks:
         begun = time.monotonic()

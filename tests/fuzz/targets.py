@@ -339,7 +339,6 @@ def results(data: bytes) -> None:
     session.results()
     session.violations()
     session.timeline()
-    session.driver()
     session.feed(data)
 
 

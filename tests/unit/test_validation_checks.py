@@ -223,7 +223,7 @@ def test_malformed_message_is_a_protocol_violation(payload: bytes) -> None:
     made = Session((CHECKS[0],), lambda _: None, token="k")
     made.feed(b"k " + payload + b"\n")
     assert any("cannot be read" in text for text in made.violations())
-    assert made.driver().count == 0
+    assert made.driver.count == 0
     assert made.host == HostRef()
 
 
