@@ -165,7 +165,7 @@ class Workspace:
 
     @property
     def history(self) -> Path:
-        return self.out / "history.sqlite3"
+        return self.out / "history"
 
     def control(self, name: str) -> Path:
         """Return the folder of one negative control: its context, log and verdict."""

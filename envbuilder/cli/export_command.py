@@ -20,7 +20,7 @@ _OF_ENVIRONMENTS = ("compose", "devcontainer", "kubernetes", "github", "gitlab")
 @select_option
 @repository_option
 @click.option(
-    "--store", type=FilePath(path_type=Path, exists=True, dir_okay=False), help="Take verdicts from this history."
+    "--store", type=FilePath(path_type=Path, exists=True, file_okay=False), help="Take verdicts from this history."
 )
 @click.option("--since", metavar="TIME", help="Take verdicts from the history, since a date or an age (30d).")
 @click.option("-o", "--output", type=FilePath(path_type=Path, dir_okay=False), help="Write to this file.")

@@ -15,7 +15,7 @@ from envbuilder.cli.options import FilePath, matrices_argument, moment
 @matrices_argument
 @click.option("-o", "--output", type=FilePath(path_type=Path, file_okay=False), help="Folder (default: out/report).")
 @click.option(
-    "--store", type=FilePath(path_type=Path, dir_okay=False), help="The history (default: out/history.sqlite3)."
+    "--store", type=FilePath(path_type=Path, file_okay=False), help="Folder of the history (default: out/history)."
 )
 @click.option("--since", metavar="TIME", help="Show verdicts since a date (2026-11-20) or an age (30d).")
 @click.option("--from", "repository", metavar="HOST/REPOSITORY", help="Add the verdicts of this repository.")

@@ -40,7 +40,7 @@ def export_verdicts(
         unread = tuple(_unread(path.parent.name, why) for path, why in damaged.items())
     else:
         verdicts, strange = History(store or workspace.history).read(since)
-        unread = tuple(_unread(f"record {key[:12]}", STRANGE) for key in strange)
+        unread = tuple(_unread(f"record {name}", STRANGE) for name in strange)
     if selectors:
         environments = tuple(one.environment for one in verdicts if one.environment is not None)
         chosen = {one.id for one in select(environments, tuple(selectors))}

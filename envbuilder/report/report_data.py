@@ -64,7 +64,7 @@ def collect(
     found = [(str(path), one) for path, one in current.items()] + [(name_of(one), one) for one in fetched]
     unreadable = [*((str(path), why) for path, why in damaged.items()), *_add(history, found)]
     verdicts, strange = history.read(since)
-    unreadable += [(f"{history.path}, row {key[:12]}", STRANGE) for key in strange]
+    unreadable += [(f"{history.path / name}.json", STRANGE) for name in strange]
     plans = [choose(name, (), workspace, catalog).plan for name in matrices]
     environments = {one.id: one for plan in plans for one in plan.environments}
     return Material(
@@ -81,16 +81,13 @@ def collect(
     )
 
 
-def _add(history: History, found: Sequence[tuple[str, Verdict]]) -> Iterator[tuple[str, str]]:
-    """Add verdicts in one transaction; if one cannot be stored, one by one, and yield it with the reason."""
-    try:
-        history.add(verdict for _, verdict in found)
-    except decoding.DamagedError as error:
-        if len(found) == 1:
-            yield found[0][0], str(error)
-        else:
-            for one in found:
-                yield from _add(history, [one])
+def _add(history: History, found: Iterable[tuple[str, Verdict]]) -> Iterator[tuple[str, str]]:
+    """Add verdicts; yield those that cannot be stored, with the reason."""
+    for name, verdict in found:
+        try:
+            history.add((verdict,))
+        except decoding.DamagedError as error:
+            yield name, str(error)
 
 
 def name_of(verdict: Verdict) -> str:

@@ -61,8 +61,8 @@ class ValidationRequest:
     ``base_id`` reference and id of its base image, ``base_layers`` that image's diff ids if this host may lack it.
     ``built`` is the id of the image that this host built of the lock, or of the environment's image below another;
     ``context`` the key of the build's files, ``known`` the record of such an image, ``authorities`` the certificates
-    that the matrix adds. ``pins`` are proved contents of large wheels by hash; ``index`` is queried for others. ``gpus``
-    is ``none``, ``all``, a list of indices, or ``auto`` (all that the engine can pass on). ``extra`` are checks of the
+    of the matrix. ``pins`` are proved contents of large wheels by hash; ``index`` is queried for others. ``gpus`` is
+    ``none``, ``all``, a list of indices, or ``auto`` (all that the engine can pass on). ``extra`` are checks of the
     controls, ``probes`` their files by name. ``fresh`` ignores the stored verdict and the record.
     """
 

@@ -1,20 +1,17 @@
-"""Stored verdicts: the newest of each environment in out/, and the history of all in one SQLite file."""
+"""Stored verdicts: the newest of each environment in out/, and the history of all in a folder."""
 
 from __future__ import annotations
 
 import hashlib
-import sqlite3
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from envbuilder.engine.port import Engine
-from envbuilder.errors import InfrastructureError, InputError, Problem, UsageError
+from envbuilder.errors import InputError, Problem, UsageError
 from envbuilder.image.system_lock import pinned_wheels
 from envbuilder.image.wheel_records import WheelRecords, add_pins
 from envbuilder.support import console, decoding
@@ -27,7 +24,6 @@ from envbuilder.workspace import (
     VERDICT,
     Workspace,
     digest,
-    packaged,
     read_document,
     read_stored,
     read_users,
@@ -58,85 +54,43 @@ def users_verdict(path: Path) -> Verdict:
     return verdict
 
 
-VERSION = 1  # The layout that this program writes, stored in the file's `user_version` (`verdict_store.sql`)
-
-
 @dataclass(frozen=True)
 class History:
-    """Every verdict so far, as JSON, in one file that processes and threads may share; triggers refuse changes."""
+    """A folder of every verdict so far; a file's name is when it ended (UTC), and the digest of its content."""
 
     path: Path
 
     def add(self, verdicts: Iterable[Verdict]) -> None:
-        rows = [_row(verdict) for verdict in verdicts]
-        with self._open() as connection, connection:
-            connection.executemany("INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        """Write files that are missing; processes may share the folder. Raises DamagedError for a time that is none."""
+        for verdict in verdicts:
+            document = msgspec.json.encode(verdict, order="deterministic")
+            with decoding.damaged("the verdict has no valid time"):
+                finished = _utc(datetime.fromisoformat(verdict.finished))
+            file = self.path / f"{finished}-{hashlib.sha256(document).hexdigest()}.json"
+            if not file.exists():
+                write_atomically(file, document)
 
     def read(self, start: datetime | None = None) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
-        """Return the verdicts since a time, oldest first and as they were, and the keys of rows that cannot be read."""
-        query = "SELECT key, document FROM verdicts WHERE finished >= ? ORDER BY finished, environment, key"
-        rows: list[tuple[Any, ...]] = []
-        if self.path.exists():
-            with self._open() as connection:
-                rows = connection.execute(query, (_utc(start) if start else "",)).fetchall()
-        found = {str(key): _readable(key, document) for key, document in rows}
+        """Return the verdicts since a time, oldest first and as they were, and the files that cannot be read."""
+        since = _utc(start) if start else ""
+        found = {file.stem: _readable(file) for file in sorted(self.path.glob("*.json")) if file.name >= since}
         verdicts = tuple(verdict for verdict in found.values() if verdict is not None)
-        return verdicts, tuple(key for key, verdict in found.items() if verdict is None)
-
-    @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        """Open the file, which gets its tables first. Raises UsageError for the file of a newer program."""
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with (
-                decoding.damaged("not a history file"),  # a damaged file may contain bytes that are not text
-                closing(sqlite3.connect(self.path, timeout=30.0)) as connection,
-            ):
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute("PRAGMA synchronous = FULL")
-                (version,) = connection.execute("PRAGMA user_version").fetchone()
-                if version > VERSION:
-                    hint = "upgrade envbuilder, or choose another file"
-                    raise UsageError(f"{self.path} was written by a newer envbuilder", hint=hint)
-                if version < VERSION:
-                    connection.executescript(packaged("validation/verdict_store.sql").decode())
-                yield connection
-        except (sqlite3.Error, OSError, decoding.DamagedError) as error:
-            busy = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
-            hint = "is it a history file of envbuilder, on a disk that can be written?"
-            hint = "another process is writing it: run the same command again" if busy else hint
-            raise InfrastructureError(f"{self.path}: {error}", hint=hint) from error
+        return verdicts, tuple(name for name, verdict in found.items() if verdict is None)
 
 
-def _readable(key: object, document: object) -> Verdict | None:
-    if not isinstance(document, bytes) or hashlib.sha256(document).hexdigest() != key:
-        return None
+def _readable(file: Path) -> Verdict | None:
     try:
-        return decoding.from_json(document, Verdict)
-    except decoding.DamagedError:
+        document = decoding.file_content(file, decoding.LARGE)
+        is_whole = hashlib.sha256(document).hexdigest() == file.stem.rpartition("-")[2]
+        return decoding.from_json(document, Verdict) if is_whole else None
+    except (OSError, decoding.DamagedError):
         return None
-
-
-def _row(verdict: Verdict) -> tuple[str, str, str, str, str, int, str, bytes]:
-    document = msgspec.json.encode(verdict, order="deterministic")
-    with decoding.damaged("the verdict has no valid time"):
-        finished = _utc(datetime.fromisoformat(verdict.finished))
-    return (
-        hashlib.sha256(document).hexdigest(),
-        verdict.environment.id if verdict.environment else verdict.image.reference,
-        verdict.image.digest or verdict.image.id,
-        verdict.verdict,
-        verdict.level,
-        int(verdict.simulated),
-        finished,
-        document,
-    )
 
 
 def _utc(time: datetime) -> str:
     """Write a time so that texts sort as times do; without a zone it is UTC."""
     aware = time if time.tzinfo else time.replace(tzinfo=UTC)
-    return aware.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return aware.astimezone(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
 
 
 DRIVER_VERSION = Path("/proc/driver/nvidia/version")

@@ -376,7 +376,7 @@ def test_collecting_keeps_what_is_overwritten(tmp_path) -> None:
     assert [one.verdict for one in since.verdicts[environment().id]] == ["FAILED"]
     again = collect(workspace, (), None, None, load(), [verdict(engine=EngineRef(name="docker", version="later"))])
     assert len(again.verdicts[environment().id]) == 2, "one run, written by two versions of envbuilder"
-    shared = tmp_path / "shared" / "history.sqlite3"
+    shared = tmp_path / "shared" / "history"
     collect(workspace, (), shared, None, load())
     assert len(History(shared).read()[0]) == 1
 

@@ -1,9 +1,9 @@
 """Verdicts: from results, consequences of one cause, reuse of stored ones, and the history."""
 
+import hashlib
 import json
 import multiprocessing
 import random
-import sqlite3
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +14,7 @@ import pytest
 from factories import H100, check, digest, environment, failed_verdict, gpu_verdict, inconclusive_verdict, verdict
 from fake_engine import FakeEngine
 
-from envbuilder.errors import InfrastructureError, InputError, UsageError
+from envbuilder.errors import InputError, UsageError
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.matrix import Budgets
 from envbuilder.validation import suite_plan, verdict_store
@@ -369,7 +369,7 @@ ALL = (verdict(), failed_verdict(finished="2026-11-20T11:00:00+02:00"), gpu_verd
 
 
 def test_history_returns_each_verdict_once_unchanged_and_in_order(tmp_path) -> None:
-    history = History(tmp_path / "sub" / "history.sqlite3")
+    history = History(tmp_path / "sub" / "history")
     assert history.read()[0] == ()
     for verdicts in (ALL, ALL, ()):
         history.add(verdicts)
@@ -379,15 +379,6 @@ def test_history_returns_each_verdict_once_unchanged_and_in_order(tmp_path) -> N
     at = datetime(2026, 11, 20, 10, 3, tzinfo=UTC)
     assert verdict() in history.read(at)[0]
     assert history.read(at + timedelta(days=9))[0] == ()
-
-
-@pytest.mark.parametrize("statement", ["DELETE FROM verdicts", "UPDATE verdicts SET verdict = 'PASSED'"])
-def test_history_file_refuses_changes_of_rows(tmp_path, statement) -> None:
-    path = tmp_path / "h"
-    History(path).add([failed_verdict()])
-    with sqlite3.connect(path) as connection, pytest.raises(sqlite3.Error, match="append-only"):
-        connection.execute(statement)
-    assert History(path).read()[0] == (failed_verdict(),)
 
 
 def _write(path: Path, writer: int) -> None:
@@ -406,32 +397,13 @@ def test_history_survives_concurrent_writers(tmp_path) -> None:
     assert len(History(tmp_path / "h").read()[0]) == 80
 
 
-def test_foreign_or_newer_history_file_is_refused(tmp_path) -> None:
-    (tmp_path / "text").write_text("not a database, but long enough to look at" * 10)
-    with pytest.raises(InfrastructureError, match="text"):
-        History(tmp_path / "text").read()[0]
-    with sqlite3.connect(tmp_path / "newer") as connection:
-        connection.execute("PRAGMA user_version = 99")
-    with pytest.raises(UsageError, match="newer"):
-        History(tmp_path / "newer").read()[0]
-
-
-def test_verdict_of_another_version_is_counted_and_not_returned(tmp_path) -> None:
-    history = History(tmp_path / "h")
-    history.add([verdict()])
-    with sqlite3.connect(history.path) as connection:
-        row = (
-            "key",
-            "env",
-            "",
-            "MAYBE",
-            "cpu",
-            0,
-            "2027-01-01T00:00:00.000000Z",
-            b'{"schema": "envbuilder/verdict/v9"}',
-        )
-        connection.execute("INSERT INTO verdicts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-    assert history.read()[0] == (verdict(),)
-    assert history.read() == ((verdict(),), ("key",))
-    assert history.read(datetime(2026, 12, 1, tzinfo=UTC)) == ((), ("key",))
+def test_file_that_is_altered_or_of_another_version_is_named_and_not_returned(tmp_path) -> None:
+    history, other = History(tmp_path / "h"), b'{"schema": "envbuilder/verdict/v9"}'
+    history.add([verdict(), failed_verdict()])
+    (altered,) = (file for file in history.path.iterdir() if b"FAILED" in file.read_bytes())
+    altered.write_bytes(altered.read_bytes().replace(b"FAILED", b"PASSED"))
+    newer = f"20270101T000000.000000Z-{hashlib.sha256(other).hexdigest()}"
+    (history.path / f"{newer}.json").write_bytes(other)
+    assert history.read() == ((verdict(),), (altered.stem, newer))
+    assert history.read(datetime(2026, 12, 1, tzinfo=UTC)) == ((), (newer,))
     assert History(tmp_path / "none").read() == ((), ())
