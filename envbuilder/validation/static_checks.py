@@ -16,7 +16,6 @@ from envbuilder.image import lockfile, system_lock
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.probes.suite import tensorflow_install, xlatools
 from envbuilder.probes.suite.installed import normalise
-from envbuilder.probes.suite.loader import Search
 from envbuilder.probes.suite.runtime_libraries import cudnn_conflict
 from envbuilder.support import decoding, dpkg_status, pem
 from envbuilder.support.architectures import ARCHS
@@ -156,6 +155,7 @@ def for_another_python(subject: ImageContext) -> Iterator[Finding]:
             yield found("another_python", subject.severity, one=one, python=f"3.{own}", tags=tags)
 
 
+_OF_FAMILY = re.compile(r"\.so\.[0-9][0-9.]*\Z")
 _FAMILIES = ("cudart", "cublas", "cublasLt", "cufft", "curand", "cusolver", "cusparse", "cudnn", "nccl")
 
 VERSIONED = ("libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2", "librt.so.1")
@@ -164,33 +164,26 @@ VERSIONED = ("libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libpt
 def only_one(subject: ImageContext) -> CheckOutput:
     """Find a second CUDA or cuDNN on the loader's path; an older cuDNN in front has a check of its own."""
     search = subject.search
-    folders = tensorflow_install.search_path(search, subject.python.own(search))
-    copies = {f"lib{name}": copies_of(search, f"lib{name}", folders) for name in _FAMILIES}
+    copies: dict[str, list[str]] = {f"lib{name}": [] for name in _FAMILIES}
+    for folder in tensorflow_install.search_path(search, subject.python.own(search)):
+        for name in search.names(folder):
+            family, path = _OF_FAMILY.sub("", name), search.real(f"{folder}/{name}")
+            if family != name and family in copies and path not in copies[family] and search.exists(path):
+                copies[family].append(path)
     twice = {family: paths for family, paths in copies.items() if len(paths) > 1}
     if cudnn := twice.get("libcudnn"):
         built = {"built_cudnn": subject.facts.built_cudnn}
         if cudnn_conflict(cudnn[0], search.cudnn_version(cudnn[0]), built) is not None:
             del twice["libcudnn"]
     observed = "; ".join(f"{family} in {', '.join(paths)}" for family, paths in copies.items() if paths)
-    findings = (_twice(search, twice),) if twice else ()
-    return CheckOutput(findings, observed or "no CUDA libraries on the loader's path")
-
-
-def copies_of(search: Search, family: str, folders: Iterable[str]) -> list[str]:
-    pattern = re.compile(re.escape(family) + r"\.so\.[0-9][0-9.]*\Z")
-    there = [f"{folder}/{name}" for folder in folders for name in search.names(folder) if pattern.match(name)]
-    return list(dict.fromkeys(search.real(path) for path in there if search.exists(path)))
-
-
-def _twice(search: Search, twice: dict[str, list[str]]) -> Finding:
-    differ = any(len({search.size(path) for path in copies}) > 1 for copies in twice.values())
     texts = (
-        f"{len(copies)} copies of {family} on the loader's path; {copies[0]} comes first"
-        for family, copies in twice.items()
+        f"{len(paths)} copies of {family} on the loader's path; {paths[0]} comes first"
+        for family, paths in twice.items()
     )
-    severity = Severity.ERROR if differ else Severity.WARNING
-    copies = "; ".join(", ".join(copies) for copies in twice.values())
-    return found("two_cuda", severity, families=", ".join(twice), texts="; ".join(texts), copies=copies)
+    differ = any(len({search.size(path) for path in paths}) > 1 for paths in twice.values())
+    severity, places = Severity.ERROR if differ else Severity.WARNING, "; ".join(map(", ".join, twice.values()))
+    finding = found("two_cuda", severity, families=", ".join(twice), texts="; ".join(texts), copies=places)
+    return CheckOutput((finding,) if twice else (), observed or "no CUDA libraries on the loader's path")
 
 
 def complete(subject: ImageContext) -> CheckOutput:
@@ -234,7 +227,9 @@ def versions(subject: ImageContext) -> CheckOutput:
                 continue  # absent or damaged: other checks report it
             for name in names:
                 prefix = name.rpartition("_")[0]
-                newest[prefix] = max(newest.get(prefix, ""), name, key=_number)
+                newest[prefix] = max(
+                    newest.get(prefix, ""), name, key=lambda one: list(map(int, re.findall("[0-9]+", one)))
+                )
                 if name not in there.defines:
                     lacking.setdefault((name, where), posixpath.basename(path))
     findings = tuple(
@@ -243,10 +238,6 @@ def versions(subject: ImageContext) -> CheckOutput:
     needed, libc = ", ".join(sorted(newest.values())) or "no versioned symbols", search.glibc()
     observed = f"GLIBC_{libc}" if libc else "no C library that can be read"
     return CheckOutput(findings, f"{observed}, and the packages need {needed}")
-
-
-def _number(name: str) -> list[int]:
-    return [int(part) for part in re.findall(r"[0-9]+", name)]
 
 
 _BUNDLE, _PACKAGED = "etc/ssl/certs/ca-certificates.crt", "usr/share/ca-certificates/"
