@@ -35,6 +35,7 @@ def predict(case: Case) -> tuple[Finding, ...]:
     """List the possible causes, the most likely first: proved by lines, predicted by rules, suggested by pauses."""
     case = dataclasses.replace(case, messages=_related(case))
     shown = _proved(case)
+    symptoms = all(get(row.signature).layer == "symptom" for row in case.messages if get(row.signature).code)
     proved = frozenset(row.code for row in shown)
     builds = causes.other_builds(case)
     forecasts = causes.by_toolkit(case) if builds else causes.forecast(case)
@@ -43,24 +44,25 @@ def predict(case: Case) -> tuple[Finding, ...]:
     if case.reported.origin == "conda" and marked("opens", case.messages):
         builds = tuple(map(as_remark, builds))  # the line names the library
     unbuilt = "building" in case.reported.complaints and not case.holds("imported")
-    if case.reported.origin == "source" and (unbuilt or any(map(is_cause, shown))):
+    if case.reported.origin == "source" and (unbuilt or (any(map(is_cause, shown)) and not symptoms)):
         builds = tuple(map(as_remark, builds))  # the line says more about it
     if any(cause_of(row.code).area == "kernels" and explains(row.code, case.reported) for row in forecasts):
         memory = {row.code for row in shown if row.code is Code.STALLS} if marked("memory", case.messages) else set()
         shown = tuple(row for row in shown if row.code not in memory)
         proved -= memory
-    outranked = {cause_of(code).outranks for code in proved}
-    ruled = tuple(terms.with_command(row, case) for row in forecasts if cause_of(row.code).area not in outranked)
     elsewhere, tagged = tuple(_other_system(case, shown)), tuple(_other_tag(case.reported))
+    outranked = {cause_of(code).outranks for code in (() if symptoms else proved)}
+    outranked |= {"libraries"} if any(map(is_cause, elsewhere)) else set()
+    ruled = tuple(terms.with_command(row, case) for row in forecasts if cause_of(row.code).area not in outranked)
     held = {name: release_of(text) for name in DISTRIBUTIONS if (text := _installed(name, case.reported))}
     predicted = tuple(
         row if row.code in proved or explains(row.code, case.reported) else as_remark(row)
         for row in (*elsewhere, *side_by_side(held, case.catalog), *ruled)
     )
     kept = (*predicted, *_besides(shown, predicted))
-    if elsewhere and all(get(row.signature).layer == "symptom" for row in case.messages if get(row.signature).code):
+    if symptoms and any(map(is_cause, predicted)):
         kept = predicted
-    if builds and all(get(row.signature).layer == "symptom" for row in case.messages if get(row.signature).code):
+    if symptoms and builds:
         kept = ()  # the other build explains it
     if tagged:
         kept = tuple(row for row in kept if row.code is not Code.PACKAGE_CONFLICT)

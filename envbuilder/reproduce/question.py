@@ -92,7 +92,9 @@ def install_of(
     missing = bool(marked("not_found", symptoms))
     if reported.platform == "windows":
         return "system"  # Windows has no CUDA wheels
-    if any("[and-cuda]" in row.text for row in reported.evidence):
+    if any(
+        "[and-cuda]" in text for text in (*(row.text for row in reported.evidence), *(row.text for row in symptoms))
+    ):
         return "and-cuda"
     if any(name.startswith("nvidia-") for name in reported.packages):
         return "and-cuda" if missing and release is not None and release.finds_cuda in _LEAVE_OUT else None
@@ -296,7 +298,10 @@ class Case:
     def gpu(self) -> bool:
         reported = self.reported
         stated = (reported.gpus, reported.driver, reported.driver_cuda, reported.cuda, reported.cudnn)
-        return any(stated) or any(get(row.signature).layer in _GPU_LAYERS for row in self.messages)
+        named = any(
+            row.signature == "and_cuda_tried" or get(row.signature).layer in _GPU_LAYERS for row in self.messages
+        )
+        return any(stated) or named
 
     @cached_property
     def question(self) -> Question | None:

@@ -117,6 +117,9 @@ def _sentences(lines: list[str]) -> Iterator[str]:
 SHORTEST = 15.0
 """The shortest reported pause, in seconds, between two log lines. Users usually ask about much longer ones."""
 
+LONGEST = 3_600.0
+"""A longer gap, in seconds, lies between two runs."""
+
 _MOST_TIMED_LINES = 3_000
 _MOST_PAUSES = 12
 _STAMP = re.compile(
@@ -137,7 +140,7 @@ def pauses(transcript: Transcript) -> tuple[Pause, ...]:
             continue
         then, before = last.get(local, (now, number))
         omitted = number > before + 3 and not any(transcript.lines[before : before + 3])
-        if SHORTEST <= now - then < 86_400 and not omitted:  # noqa: PLR2004 - a day: another run
+        if SHORTEST <= now - then < LONGEST and not omitted:
             after = transcript.line(before)
             found.append(
                 Pause(line=before, seconds=round(now - then, 3), after=after.strip()[:300], before=line.strip()[:300])
