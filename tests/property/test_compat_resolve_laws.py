@@ -172,7 +172,7 @@ def given_up(asked: Asked, near: Near[Any] | None, catalog: Catalog) -> Given_up
     return version, axes, getattr(near.combination, "base_image", None)
 
 
-@examples(3, times=4)
+@examples(3)
 @given(questions)
 def test_nearest_installable_is_that_of_trying_everything(question: Question) -> None:
     works = cache(lambda asked: compatible(findings_of(asked, CATALOG)) is True)
