@@ -205,6 +205,9 @@ _LOADED = frozenset({"numpy", "keras", "protobuf", "h5py", "ml-dtypes"})
 """Packages of other projects that TensorFlow loads whenever it is imported."""
 
 
+_OF_CONDA = (b"conda", b"conda\n")
+
+
 def _is_of_framework(one: InstalledPackage) -> bool:
     return one.name in tensorflow_install.DISTRIBUTIONS or one.name.startswith("nvidia-")
 
@@ -212,7 +215,9 @@ def _is_of_framework(one: InstalledPackage) -> bool:
 def _published(subject: ImageContext, there: tuple[InstalledPackage, ...]) -> list[Locked]:
     """Return the index's wheels of what TensorFlow loads in a foreign image: no lock names them."""
     loaded = (one for one in there if _is_of_framework(one) or one.name in _LOADED)
-    found = (subject.wheels.published(one.name, one.version, one.tags) for one in loaded)
+    # Conda's builds have the names and versions of wheels, and other files.
+    of_pip = (one for one in loaded if subject.files.content(f"{one.site}/{one.folder}/INSTALLER") not in _OF_CONDA)
+    found = (subject.wheels.published(one.name, one.version, one.tags) for one in of_pip)
     return [package for package in found if package is not None]
 
 
