@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from functools import partial
 from typing import Any
 
@@ -42,8 +43,10 @@ def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
     from envbuilder.errors import UsageError
-    from envbuilder.validation.validate import ValidationRequest
-    from envbuilder.validation.validate_request import as_text, simulation_of, validate_python, validate_target
+    from envbuilder.simulated import compiler, profile
+    from envbuilder.validation.suite_session import progress_of
+    from envbuilder.validation.validate import ValidationRequest, validate_here
+    from envbuilder.validation.validate_request import as_text, validate_target
     from envbuilder.workspace import Workspace
 
     console, catalog, workspace = common.console_of(values), load(), Workspace.here(values["matrix"])
@@ -68,12 +71,13 @@ def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     elif values["here"]:
         if values["image"] or values["simulate"]:
             raise UsageError("--here takes no image and no simulated driver", hint="leave one of them out")
-        verdict = validate_python(values["python"], values["profile"], console, catalog)
+        with console.live(), console.task("here") as task:
+            python = values["python"] or sys.executable
+            verdict = validate_here(catalog, python, values["profile"], progress_of(task))
     elif values["image"] is None:
         raise UsageError("nothing to validate", hint="name an environment or an image, or use --here")
     else:
-        request = common.read_options(
-            ValidationRequest, values | {"simulate": simulation_of(values["simulate"], catalog)}
-        )
-        verdict = validate(request, matrix=values["matrix"])
+        if values["simulate"] is not None:
+            values["simulate"] = compiler.simulation(profile.parse(values["simulate"], catalog))
+        verdict = validate(common.read_options(ValidationRequest, values), matrix=values["matrix"])
     finish(verdict, form, as_text, allow=values["allow"])

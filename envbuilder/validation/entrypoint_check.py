@@ -79,9 +79,8 @@ def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: thread
     about = {"refusal": refusal, "entrypoint": shown, "printed": printed, "limit": _LIMIT >> 20}
     wrong = terminal_text.line(text.format(result=own.result, **about))
     whose = f"user {user or image.user or 'root'}"
-    fixes = [_TEXTS.ends[name]["fix"] for name in names if name and "fix" in _TEXTS.ends[name]]
-    fix = fixes[-1] if fixes else _TEXTS.fix
-    finding = found("user_start", severity, user=whose, wrong=wrong, errors=own.printed[-1000:], fix=fix)
+    fixes = [_TEXTS.fix, *(_TEXTS.ends[name]["fix"] for name in names if name and "fix" in _TEXTS.ends[name])]
+    finding = found("user_start", severity, user=whose, wrong=wrong, errors=own.printed[-1000:], fix=fixes[-1])
     return check.result(
         "failed" if wrong and severity is Severity.ERROR else "passed",
         wrong or f"it does, as {whose}",
@@ -134,7 +133,6 @@ def _end(ended: ContainerResult, output: bytes, product: list[int]) -> tuple[str
 
 
 def _causes(own: _Start, script: str, *, is_root: bool) -> Iterator[str]:
-    """Name the texts that say why an image computes only without its entry point."""
     if own.end == "silent":
         yield "service"
     elif is_root and re.search("(?i)operation not permitted", own.printed):

@@ -30,6 +30,12 @@ Within = Literal[
 ]  # fmt: skip
 Reporter = Literal["files", "configuration", "secrets", "binaries", "no-stub"]
 
+_MACHINES = {**ARCHS, "386": "i386", "ppc64le": "ppc64le", "arm": "arm"}
+# Programs in the folder of every Python; the interpreter itself is checked elsewhere.
+_OF_PYTHON = ("python", "pip", "pydoc", "idle", "2to3")
+_BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
+_MAJOR = re.compile(r"\.so\.(\d+)")
+
 
 class Difference(NamedTuple):
     """A file that differs from its row in a RECORD; ``is_own``: of a package of the lock of a managed image."""
@@ -83,24 +89,23 @@ def report(
     subject: ImageContext, packages: Mapping[str, int], differences: Iterable[Difference]
 ) -> tuple[Reported, ...]:
     """Return a finding for each row that something fits; ``packages``: path → the layer that installed it."""
-    image, found = _Entries(subject, packages), dict[tuple[str, ...], _Found]()
+    image, found, files = _Entries(subject, packages), dict[tuple[str, ...], _Found](), subject.files
     differing = set[str]()
     for event, path, package, is_own in differences:
         differing.add(path)
         row = next(_rows((event,), path, is_own=is_own), None)
         if row is not None:
             found.setdefault((f"{event} {row.area}", package.folder), _Found(row, package, {})).paths[path] = path
-    for path, entry, is_there in image.entries():
-        events = tuple(image.happened(path, entry, is_there=is_there))
+    gone = {path: files.hidden[path][0] for path in files.gone if path not in files.paths}
+    for path, entry in {**files.paths, **gone}.items():
+        events = tuple(image.happened(path, entry))
         reporters = {"files"} if path in differing else set[str]()
-        for row in _rows(events, subject.files.system.listed(path), is_own=subject.is_managed):
+        for row in _rows(events, files.system.listed(path), is_own=subject.is_managed):
             if row.check not in reporters and image.fits(row, path, entry):
                 reporters.add(row.check)
                 shown = image.closed(path, entry.row, image.users[row.event]) if row.event in image.users else path
                 key = (row.area, row.text, path if "{first}" in row.area else "")
-                found.setdefault(key, _Found(row, None, {}, (subject.files.file(path) or entry).row)).paths[path] = (
-                    shown
-                )
+                found.setdefault(key, _Found(row, None, {}, (files.file(path) or entry).row)).paths[path] = shown
     return tuple(_reported(subject, one) for one in found.values() if one.area.severity != "none")
 
 
@@ -128,14 +133,6 @@ def _reported(subject: ImageContext, one: _Found) -> Reported:
     return Reported(row, finding, tuple(one.paths))
 
 
-_MACHINES = {**ARCHS, "386": "i386", "ppc64le": "ppc64le", "arm": "arm"}
-_OF_PYTHON = ("python", "pip", "pydoc", "idle", "2to3")
-"""Programs in the folder of every Python; the interpreter itself is checked elsewhere."""
-
-_BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
-_MAJOR = re.compile(r"\.so\.(\d+)")
-
-
 class _Entries:
     def __init__(self, subject: ImageContext, packages: Mapping[str, int]) -> None:
         self._subject, self._files, self._packages = subject, subject.files, packages
@@ -160,13 +157,6 @@ class _Entries:
             "authorities": lambda path, entry: entry.row.size and not self._is_of_matrix(path),
         }
 
-    def entries(self) -> Iterator[tuple[str, StackedFile, bool]]:
-        for path, entry in self._files.paths.items():
-            yield path, entry, True
-        for path in self._files.gone:
-            if path not in self._files.paths:
-                yield path, self._files.hidden[path][0], False
-
     def _real(self, path: str) -> str:
         return path if path in self._files.paths else self._files.resolve(path)
 
@@ -181,10 +171,11 @@ class _Entries:
         since = self._files.hidden[path][0].layer if path in self._files.hidden else entry.layer if entry else 0
         return since <= self._roots.get(self._root(path), -1) or self._may_be_of_others(path, since)
 
-    def happened(self, path: str, entry: StackedFile, *, is_there: bool) -> Iterator[Event]:
+    def happened(self, path: str, entry: StackedFile) -> Iterator[Event]:
         """Yield what happened to an entry. What the image's record proves is as it was then."""
-        if not is_there:
-            if self._is_removed(path):
+        if path not in self._files.paths:
+            layer, is_moved = self._files.gone[path], self._files.resolve(path) in self._files.paths
+            if not (is_moved or layer < self._subject.of_base or self._may_be_of_others(path, layer)):
                 yield "removed"
             return
         for event, user in self.users.items():
@@ -217,7 +208,9 @@ class _Entries:
 
     def fits(self, row: Area, path: str, entry: StackedFile) -> bool:
         """Return True if an entry is of the kind and at the place of a row, and in a layer to which that applies."""
-        is_of_row = entry.row.kind in row.kinds and (row.of_additions or not self._is_declared_or_above(path, entry))
+        subject = self._subject
+        is_other = subject.is_later(path) or entry.layer < subject.base_layers or path in subject.declared
+        is_of_row = entry.row.kind in row.kinds and (row.of_additions or not is_other)
         return is_of_row and row.target in ("", entry.row.target) and bool(self._places[row.within](path, entry))
 
     def _is_wrong(self, path: str, row: FileRow) -> Iterator[Event]:
@@ -232,8 +225,10 @@ class _Entries:
         is_of_package = self._subject.is_of_system(path) or self._files.paths[path].layer in self._of_others
         if row.interpreter and not is_of_package and not self._may_start(row.interpreter):
             yield "stranded"
-        elif PATHS["interpreter"].search(row.interpreter) and self._is_of_another(path, row.interpreter):
-            yield "misled"
+        elif PATHS["interpreter"].search(row.interpreter) and path in self._packages:
+            folder, own = (self._files.resolve(posixpath.dirname(one)) for one in (row.interpreter, path))
+            if folder != own and self._files.file(f"{own}/python") is not None:
+                yield "misled"
         if path in self._files.system.altered and self._files.paths[path].layer >= self._subject.of_base:
             yield "altered"
         if PATHS["of-tensorflow"].search(path):
@@ -245,11 +240,6 @@ class _Entries:
             majors = {major[1] for name in (posixpath.basename(path), soname) if (major := _MAJOR.search(name))}
             if soname and not is_behind and max(len(stems), len(majors)) > 1:
                 yield "renamed"
-
-    def _is_of_another(self, path: str, interpreter: str) -> bool:
-        """Return True for a script that starts another Python than that of its folder."""
-        folder, own = (self._files.resolve(posixpath.dirname(one)) for one in (interpreter, path))
-        return path in self._packages and folder != own and self._files.file(f"{own}/python") is not None
 
     def _may_start(self, interpreter: str) -> bool:
         program = self._files.file(interpreter.strip("/")) if interpreter.startswith("/") else None
@@ -279,12 +269,6 @@ class _Entries:
         found = pem.certificates(self._files.content(path) or b"")
         return bool(found) and found <= self._subject.authorities
 
-    def _is_declared_or_above(self, path: str, entry: StackedFile) -> bool:
-        """Return True for what the base brought, the matrix declares, or a layer above envbuilder's own added."""
-        subject = self._subject
-        is_above = 0 < subject.own_layers <= entry.layer
-        return is_above or entry.layer < subject.base_layers or path in subject.declared
-
     def closed(self, path: str, row: FileRow, user: int) -> str:
         """Return the outermost folder or file on a path that a user, of whatever group, may not read; '' for none."""
         folder = path.rpartition("/")[0]
@@ -311,20 +295,13 @@ class _Entries:
         is_changed = real is not None and self._is_changed(real.row.path, real, self.installed(real.row.path))
         return all(PATHS["program"].search(name) for name in names) and not is_changed
 
-    def _is_removed(self, path: str) -> bool:
-        layer = self._files.gone[path]
-        is_moved = self._files.resolve(path) in self._files.paths
-        return not (is_moved or layer < self._subject.of_base or self._may_be_of_others(path, layer))
-
     def _may_be_of_others(self, path: str, layer: int) -> bool:
         return path.startswith("usr/lib") and layer in self._of_others
 
     @cached_property
     def _of_others(self) -> frozenset[int]:
         records = enumerate(self._files.records)
-        return frozenset(
-            at for at, record in records if any(PATHS["lists-of-others"].match(row.path) for row in record.rows)
-        )
+        return frozenset(at for at, one in records if any(PATHS["lists-of-others"].match(row.path) for row in one.rows))
 
     def _is_stale_byte_code(self, path: str, entry: StackedFile) -> bool:
         """Return True for byte code that a layer above its source wrote, whatever its header says of that."""
@@ -340,7 +317,6 @@ class _Entries:
         return came > self._files.since(own) and not is_installed
 
     def _is_raised(self, path: str, entry: StackedFile) -> bool:
-        """Return True for a program with other rights than its user's, unless a system package brought it so."""
         row, brought = entry.row, self._files.system.layers.get(path, -1)
         is_program = row.kind == "file" and (row.mode & 0o111 or (row.has_capabilities and row.binary is not None))
         return bool(is_program) and entry.layer > brought and entry.layer not in self._of_others
@@ -377,7 +353,6 @@ class _Entries:
         return frozenset(self._files.paths[path].row.digest for path in paths) - {b""}
 
     def _is_python(self, path: str, entry: StackedFile) -> bool:
-        """Return True for a file that Python would import, of no package; also for a link to a package."""
         if path in self._packages or "/__pycache__/" in path:
             return False
         site, sites = site_of(path), self._subject.python.sites
@@ -395,10 +370,8 @@ class _Entries:
 
     def _is_loaded(self, path: str, entry: StackedFile) -> bool:
         """Return True for a library on the loader's path, unless it is CUDA's by name and by soname."""
-        in_folder = (
-            PATHS["object"].search(path)
-            and PATHS["hwcaps"].sub("", posixpath.dirname(path)) in self._subject.loader_folders
-        )
+        folder = PATHS["hwcaps"].sub("", posixpath.dirname(path))
+        in_folder = PATHS["object"].search(path) and folder in self._subject.loader_folders
         real = self._files.file(path) if in_folder or PATHS["loader"].match(path) else None
         if real is None or real.row.path in self._packages:
             return False

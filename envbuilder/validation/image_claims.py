@@ -24,12 +24,12 @@ from envbuilder.validation.suite_plan import Facts
 LOCK_LABEL = "org.envbuilder.lock"
 SYSTEM_LABEL, FORM_LABEL = "org.envbuilder.system", "org.envbuilder.form"
 DOCUMENT, LOCK = "opt/envbuilder/environment.json", "opt/envbuilder/requirements.lock"
-
+# Paths of the locks of system packages in an image.
 _SYSTEM_LOCKS = {SYSTEM_LOCK: f"opt/envbuilder/{SYSTEM_LOCK}", CUDNN_LOCK: f"opt/envbuilder/{CUDNN_LOCK}"}
-"""Paths of the locks of system packages in an image."""
-
 _OF_LIBRARIES = ("unimported", "unnamed")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
+# Facts that an environment has under the same name.
+_SHARED = set(Facts.__struct_fields__) & set(Environment.__struct_fields__)
 
 
 def document(files: ImageFiles) -> Environment | None:
@@ -138,22 +138,13 @@ def build_note(subject: ImageContext) -> Iterator[Finding]:
     if framework.package and claimed == ("False" if objects else "True"):
         what = f"hold code for GPUs: {listed(list(objects))}" if objects else "hold no code for GPUs"
         yield found("build_note", says="no CUDA" if objects else "CUDA", what=what)
-
-
-def without_cuda(subject: ImageContext) -> Iterator[Finding]:
-    """Find a CPU build of TensorFlow in a GPU environment: it opens no library of CUDA."""
-    framework = subject.python.framework
-    if subject.facts.flavor == "gpu" and framework.build.get("is_cuda_build") == "False" and not framework.gpu_objects:
+    if subject.facts.flavor == "gpu" and claimed == "False" and not objects:  # it opens no library of CUDA
         yield found("cpu_build", name=f"TensorFlow {framework.version}".strip())
 
 
 def _digest(files: ImageFiles, path: str) -> str | None:
     content = files.content(path)
     return lockfile.digest(decoding.lossy(content)) if content is not None else None
-
-
-_SHARED = set(Facts.__struct_fields__) & set(Environment.__struct_fields__)
-"""Facts that an environment has under the same name."""
 
 
 def of_environment(environment: Environment, lock: str, host: Environment | None) -> Facts:

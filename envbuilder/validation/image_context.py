@@ -37,6 +37,8 @@ _CUDNN_FOLDER = "opt/cudnn"
 
 SUITE_USER = int(ContainerSpec.user.partition(":")[0])
 
+_TEXTS = ("subject", "message", "requires", "found", "fix")
+
 
 def may(row: FileRow, user: int | None, rights: str) -> bool:
     """Return True if a user has all ``rights`` (of ``rwx``) to a file or folder: as owner, or as one of any group.
@@ -234,9 +236,6 @@ def found(name: str, severity: Severity | None = None, /, **fields: object) -> F
     text = packaged_yaml("validation/check_findings.yaml", dict[str, FindingText])[name]
     lines: dict[str, Any] = {part: getattr(text, part).format_map(fields) for part in _TEXTS}
     return one_line(Finding(code=text.code, severity=severity or text.severity, **lines))
-
-
-_TEXTS = ("subject", "message", "requires", "found", "fix")
 
 
 def one_line(finding: Finding) -> Finding:

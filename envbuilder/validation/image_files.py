@@ -21,13 +21,7 @@ from envbuilder.support.python_source import code_only
 from envbuilder.validation.layer_scan import OF_ENTRY, PATHS, Budget, FileRow, LayerRecord, scan
 from envbuilder.workspace import cache_dir, packaged
 
-_SCANNER = (
-    "validation/layer_scan.py",
-    "validation/paths.yaml",
-    "validation/secret_patterns.yaml",
-    "probes/suite/elf.py",
-)
-"""The files that determine a layer's record: their contents are part of the cache key."""
+_SCANNER = ("layer_scan.py", "paths.yaml", "secret_patterns.yaml")  # With `Elf`, they determine a layer's record
 
 KEPT_RECORDS = 512 << 20  # Bytes of layer records in this host's cache: some two hundred images of a few megabytes
 _LARGE = 1 << 20  # Bytes from which it pays to skip a layer: small ones often have equal sizes
@@ -88,9 +82,7 @@ class ImageFiles:
         lists = [one for one in kept if self._is_installed(one[0])]
         if not (has_lists := any(is_list(path) for path, _, _ in lists)):
             # A layer that deletes all lists to save space deletes none of their files: lower lists still hold.
-            below = (
-                (number, path, text) for number, one in enumerate(self.records) for path, text in one.contents.items()
-            )
+            below = ((number, *pair) for number, one in enumerate(self.records) for pair in one.contents.items())
             lists += [(path, text, number) for number, path, text in below if self._is_installed(path)]
         # No system package installs files into a virtual environment, whatever a list says.
         environments = tuple(path.removesuffix(_NOTE) for path in self.paths if path.endswith(f"/{_NOTE}"))
@@ -135,10 +127,8 @@ class ImageFiles:
 
     @cached_property
     def _status(self) -> tuple[tuple[int, Mapping[str, str]], ...]:
-        statuses = ((number, one.contents.get(dpkg_status.PATH)) for number, one in enumerate(self.records))
-        return tuple(
-            (number, dpkg_status.versions(decoding.lossy(text))) for number, text in statuses if text is not None
-        )
+        texts = ((number, one.contents.get(dpkg_status.PATH)) for number, one in enumerate(self.records))
+        return tuple((number, dpkg_status.versions(decoding.lossy(one))) for number, one in texts if one is not None)
 
     def _stack(self, number: int, record: LayerRecord) -> None:
         """Add a layer as an engine unpacks it: entry by entry, through the links of folders."""
@@ -149,12 +139,8 @@ class ImageFiles:
         if below:
             folders = {path.rpartition("/")[0] for path in self.paths}
             under = {folder for folder in folders if self.budget.spend() and _is_in(folder, below)}
-            lost = [
-                path
-                for path in self.paths
-                if (path in gone and path not in emptied) or path.rpartition("/")[0] in under
-            ]
-            for path in lost:
+            gone -= emptied
+            for path in [path for path in self.paths if path in gone or path.rpartition("/")[0] in under]:
                 self._hide(path, self.paths.pop(path))
                 self.gone[path] = number
         own: dict[str, FileRow] = {}
@@ -312,7 +298,7 @@ def read_layers(
 @cache
 def _scanner() -> str:
     hashed = hashlib.sha256()
-    for name in _SCANNER:
+    for name in ("probes/suite/elf.py", *(f"validation/{one}" for one in _SCANNER)):
         content = packaged(name)
         hashed.update(code_only(content) if name.endswith(".py") else content)
     return hashed.hexdigest()

@@ -29,6 +29,19 @@ OF_PACKAGE = 3000  # Bytes of memory for one file of metadata
 _OF_SYSTEMS = ("usr", "usr/local")  # Prefixes that a Python shares with the system
 Rows = Mapping[str, str]  # Path in the image → digest in RECORD (`sha256=…`), '' if it has none
 
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # PATH of an image that does not set it
+STUB_AT_MOST = 512 * 1024  # Bytes of the largest stub: drivers have megabytes, stubs some kilobytes
+LOADED = ("libcuda.so.1", "libnvidia-ml.so.1")  # The driver libraries that TensorFlow and NVML load by name
+LINUX_ITSELF = ("ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "linux-vdso.so.1")
+Unmet = tuple[str, str, list[str]]  # A need that is not found: its name, who needs it, the paths tried
+SYSTEM_SITE = re.compile(rb"(?mi)^\s*include-system-site-packages\s*=\s*true")
+_RELEASE = re.compile(rb"(?mi)^version(?:_info)?\s*=\s*(\d+\.\d+\.\d+)")
+
+# A fact of `build_info.py`: an entry of a dict, or up to 2.2 a variable.
+_FACT = re.compile(
+    r"[\"']?\b(is_cuda_build|cuda_version|cudnn_version)(?:_number)?[\"']?\s*[:,=]\s*[\"']?(?P<value>[\w.]+)"
+)
+
 
 @dataclass(frozen=True)
 class InstalledPackage:
@@ -64,7 +77,6 @@ def site_of(path: str) -> str:
 
 
 def prefix_of(site: str) -> str:
-    """Return the folder of the Python, or of the environment, to which a folder of packages belongs."""
     return posixpath.normpath(f"/{site}/../../..").lstrip("/")
 
 
@@ -149,10 +161,6 @@ def of_wheel(record: bytes, distribution: InstalledPackage) -> tuple[dict[str, s
     return rows, frozenset(rewritten)
 
 
-DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # PATH of an image that does not set it
-STUB_AT_MOST = 512 * 1024  # Bytes of the largest stub: drivers have megabytes, stubs some kilobytes
-
-
 class RecordedElf(Elf):
     def __init__(self, path: str, binary: Binary) -> None:
         vars(self).update(msgspec.structs.asdict(binary), path=path)
@@ -191,8 +199,6 @@ class LocalSearch(Search):
 
 
 class ImageSearch(LocalSearch):
-    """The loader's view of an image: its own LD_LIBRARY_PATH, its own cache, its own files."""
-
     def __init__(self, files: ImageFiles, image: Image) -> None:
         cache = parse_cache(files.content("etc/ld.so.cache") or b"")
         super().__init__(image.env.get("LD_LIBRARY_PATH", ""), cache, DEFAULTS)
@@ -245,11 +251,6 @@ class ImageSearch(LocalSearch):
             folder, _, name = path.rpartition("/")
             found.setdefault(folder, []).append(name)
         return found
-
-
-LOADED = ("libcuda.so.1", "libnvidia-ml.so.1")  # The driver libraries that TensorFlow and NVML load by name
-LINUX_ITSELF = ("ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "linux-vdso.so.1")
-Unmet = tuple[str, str, list[str]]  # A need that is not found: its name, who needs it, the paths tried
 
 
 def unmet(search: Search, root: str, before: Iterable[str] = ()) -> list[Unmet]:
@@ -319,39 +320,21 @@ class ImagePython(LocalPython):
 
     def objects(self, search: Search) -> list[str]:
         places = tuple(f"{site}/" for site in self.sites)
-        inside = ((path, entry) for path, entry in self._files.paths.items() if path.startswith(places))
-        return sorted(
-            {
-                search.real(path)
-                for path, entry in inside
-                if entry.row.kind in ("file", "link") and PATHS["object"].search(path)
-            }
-        )
-
-
-SYSTEM_SITE = re.compile(rb"(?mi)^\s*include-system-site-packages\s*=\s*true")
-_RELEASE = re.compile(rb"(?mi)^version(?:_info)?\s*=\s*(\d+\.\d+\.\d+)")
-_FACT = re.compile(
-    r"[\"']?\b(is_cuda_build|cuda_version|cudnn_version)(?:_number)?[\"']?\s*[:,=]\s*[\"']?(?P<value>[\w.]+)"
-)
-"""A fact of ``build_info.py``: an entry of a dict, or up to 2.2 a variable."""
+        inside = (path for path, entry in self._files.paths.items() if entry.row.kind in ("file", "link"))
+        found = (path for path in inside if path.startswith(places) and PATHS["object"].search(path))
+        return sorted({search.real(path) for path in found})
 
 
 def _framework(files: ImageFiles, sites: tuple[str, ...], there: list[installed.Distribution]) -> InstalledFramework:
-    released = {(one.name, posixpath.dirname(one.folder)): one.version for one in there}
-    named = (
-        (name, released.get((name, f"/{site}"), "")) for site in sites for name in tensorflow_install.DISTRIBUTIONS
-    )
-    package, version = next((pair for pair in named if pair[1]), ("", ""))
+    released = {(posixpath.dirname(one.folder), one.name): (one.name, one.version) for one in there}
+    named = (released.get((f"/{site}", name)) for site in sites for name in tensorflow_install.DISTRIBUTIONS)
+    package, version = next(filter(None, named), ("", ""))
     folders = tuple(f"{site}/tensorflow{name}" for site in sites for name in ("", "_core"))
     records = (files.content(f"{folder}/python/platform/build_info.py") or b"" for folder in folders)
     build = next(filter(None, (dict(_FACT.findall(decoding.lossy(record))) for record in records)), {})
     below = tuple(f"{folder}/" for folder in folders)
-    objects = tuple(
-        path
-        for path, entry in files.paths.items()
-        if entry.row.binary is not None and entry.row.binary.has_cuda_code and path.startswith(below)
-    )
+    binaries = ((path, entry.row.binary) for path, entry in files.paths.items() if path.startswith(below))
+    objects = tuple(path for path, binary in binaries if binary is not None and binary.has_cuda_code)
     is_for_gpus = bool(objects) and any(PATHS["cudart"].search(path) for path in files.paths)
     settings = next(filter(None, (_configuration(files, site) for site in sites)), b"")
     release, python = _RELEASE.search(settings), python_of("".join(sites[:1]))
@@ -397,13 +380,8 @@ def _sites(files: ImageFiles, image: Image) -> tuple[str, ...]:
         return (home,)
     own = python_of(home)
     fitting = {python_of(site) for site in every} - {""} if own in ("", "3") else {"3", own}
-    others = (
-        site
-        for site in every
-        if site != home and "/.local/" not in site and _configuration(files, site) is None
-        if python_of(site) in fitting
-    )
-    return (home, *others)
+    others = (site for site in every if site != home and "/.local/" not in site and python_of(site) in fitting)
+    return (home, *(site for site in others if _configuration(files, site) is None))
 
 
 def _configuration(files: ImageFiles, site: str) -> bytes | None:

@@ -25,6 +25,15 @@ from envbuilder.workspace import packaged_yaml
 _Effect = Literal["breaks", "code", "numbers", "slow", "prints", "devices", "disturbs", "unknown"]
 _Weight = Literal["error", "warning", "managed"]
 
+_Setting = tuple[Finding, _Effect]  # A finding about a setting, and the kind of its effect
+_ASSIGNED = re.compile(r"""(\w+)=("[^"]*"|'[^']*'|\S*)""")
+_KERAS_FILE = "keras.json"
+_MOST_SETTINGS = 1 << 20  # Bytes of the settings of Keras that are read; Keras writes a hundred
+_COMPLETE = 1000  # An image with fewer files has no system
+# The result of `CMD ['python', 'app.py']`: one text for a shell, whose first word is not a program.
+_LIST_IN_QUOTES = re.compile(r"\['[^']*'\s*[,\]]")
+_RUNS_SCRIPT = re.compile(r"(?:^|/)(?:python[\d.]*|(?:ba|da)?sh)\Z")
+
 
 class _EffectRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     severity: _Weight
@@ -86,9 +95,6 @@ _TABLE = packaged_yaml("validation/image_settings.yaml", _Table)
 _RULES = tuple((re.compile("|".join(map(fnmatch.translate, rule.names))), rule) for rule in _TABLE.variables)
 
 
-_Setting = tuple[Finding, _Effect]  # A finding about a setting, and the kind of its effect
-
-
 def configuration(subject: ImageContext) -> CheckOutput:
     env = subject.image.env
     settings = [*_by_table(subject, env), *_in_files(subject), *keras_settings(subject)]
@@ -115,9 +121,6 @@ def _by_table(subject: ImageContext, env: Mapping[str, str], place: str = "") ->
         if place:
             row, severity, text, shown = "setting_of_place", Severity.WARNING, f"{place}: {text}", f"{place}: {shown}"
         yield found(row, severity, name=shown, text=text, place=place), rule.effect
-
-
-_ASSIGNED = re.compile(r"""(\w+)=("[^"]*"|'[^']*'|\S*)""")
 
 
 def _in_files(subject: ImageContext) -> Iterator[_Setting]:
@@ -149,10 +152,6 @@ def _instructions(subject: ImageContext) -> Iterator[Finding]:
             yield found("health_check_fails", program=program, why=why)
 
 
-_KERAS_FILE = "keras.json"
-_MOST_SETTINGS = 1 << 20  # Bytes of the settings of Keras that are read; Keras writes a hundred
-
-
 def keras_settings(subject: ImageContext) -> Iterator[_Setting]:
     """Judge the settings file of Keras: each setting is a row of the table, with the file's name before its own."""
     env = subject.image.env
@@ -174,14 +173,6 @@ def keras_settings(subject: ImageContext) -> Iterator[_Setting]:
     values = {f"{_KERAS_FILE} {name}": str(value) for name, value in settings.items() if name != skipped}
     for one, effect in _by_table(subject, values):
         yield msgspec.structs.replace(one, subject=_KERAS_FILE, fix=f"correct {shown}"), effect
-
-
-_COMPLETE = 1000  # An image with fewer files has no system
-_LIST_IN_QUOTES = re.compile(r"\['[^']*'\s*[,\]]")
-"""The result of ``CMD ['python', 'app.py']``: one text for a shell, whose first word is not a program."""
-
-
-_RUNS_SCRIPT = re.compile(r"(?:^|/)(?:python[\d.]*|(?:ba|da)?sh)\Z")
 
 
 def can_start(subject: ImageContext) -> Iterator[Finding]:
@@ -222,7 +213,6 @@ def _python(subject: ImageContext) -> Iterator[Finding]:
 
 
 def _no_program(subject: ImageContext, word: str) -> str:
-    """Say why the image's user cannot start a program; '' if it can."""
     rows = subject.programs(word).values()
     if any(may(row, subject.user, "x") for row in rows):
         return ""

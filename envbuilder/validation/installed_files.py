@@ -18,7 +18,7 @@ from envbuilder.probes.slimming.remove_files import digest_of_rows, is_below, wr
 from envbuilder.probes.suite import tensorflow_install
 from envbuilder.support import decoding
 from envbuilder.validation.file_areas import Difference, Event, Reported, Reporter, report
-from envbuilder.validation.image_claims import build_note, carried_list, without_cuda
+from envbuilder.validation.image_claims import build_note, carried_list
 from envbuilder.validation.image_context import SHOWN, CheckOutput, ImageContext, escaped, found, listed, output
 from envbuilder.validation.image_loader import (
     SYSTEM_SITE,
@@ -30,6 +30,14 @@ from envbuilder.validation.image_loader import (
     unmet,
 )
 from envbuilder.validation.layer_scan import PATHS
+
+# Packages of other projects that TensorFlow loads whenever it is imported.
+_LOADED = frozenset({"numpy", "keras", "protobuf", "h5py", "ml-dtypes"})
+_OF_CONDA = (b"conda", b"conda\n")
+_NOTE = "pyvenv.cfg"
+# Modules that every Python imports when it starts, if they exist.
+_AT_THE_START = frozenset({"sitecustomize", "usercustomize"})
+_EXTENSIONS = "lib-dynload/"
 
 
 @dataclass
@@ -72,7 +80,12 @@ class _Total:
         brought, rewritten = of_wheel(wheel.content or b"", one)
         brought, gone = remaining_of(brought, omitted, one.site)
         paths = brought if has_wheel else own
-        for path, layer in _owned(subject, one, paths, is_locked=package is not None, is_added=is_added):
+        entry = subject.files.file(f"{one.site}/{one.folder}/METADATA")
+        layer = entry.layer if entry is not None else 0
+        is_known = package is not None or is_added or not subject.is_managed
+        vouched = (path for path in paths if one.vouches_for(path, in_environment=is_known))
+        brought_here = (path for path in vouched if not is_added or subject.is_added(path))
+        for path in (*brought_here, *(f"{prefix_of(one.site)}/bin/{name}" for name in one.scripts)):
             self.owned[path] = max(layer, self.owned.get(path, 0))  # two may bring it
             if path not in subject.files.paths:  # it was moved, and a link leads to it
                 self.owned[subject.files.resolve(path)] = layer
@@ -84,8 +97,7 @@ class _Total:
         if subject.is_built_here and package is not None and has_wheel and is_as_recorded:
             subject.wheels.built(package, one.tags)
         why = "" if has_wheel else wheel.why
-        unvouched = _unvouched(subject, one, wheel, package) if package is not None else None
-        if unvouched is not None:
+        if package is not None and (unvouched := _unvouched(subject, one, wheel, package)) is not None:
             self.findings.append(unvouched)
         elif why and not subject.is_managed and _is_of_framework(one):
             self.alone.setdefault(why, []).append(f"{one.name} {one.version}")
@@ -143,9 +155,8 @@ def files(subject: ImageContext) -> CheckOutput:
 
 
 def binaries(subject: ImageContext) -> CheckOutput:
-    findings = (*build_note(subject), *without_cuda(subject))
     count = sum(entry.row.binary is not None for entry in subject.files.paths.values())
-    return area_output(subject, "binaries", findings, f"{count} binaries", binaries=count)
+    return area_output(subject, "binaries", build_note(subject), f"{count} binaries", binaries=count)
 
 
 def area_output(
@@ -166,7 +177,12 @@ def compared(subject: ImageContext) -> _Total:
     there, total = _brought(subject), _Total()
     if subject.is_managed and not subject.removed:
         total.carried = carried_list(subject.files, subject.image.labels, subject.lock)
-    named = lockfile.parse(subject.lock) if subject.is_managed else _published(subject, there)
+    # No lock names what TensorFlow loads in a foreign image: the index may have such wheels. Conda's builds have the
+    # names and versions of wheels, and other files.
+    loaded = (one for one in there if _is_of_framework(one) or one.name in _LOADED)
+    of_pip = (one for one in loaded if subject.files.content(f"{one.site}/{one.folder}/INSTALLER") not in _OF_CONDA)
+    published = (subject.wheels.published(one.name, one.version, one.tags) for one in of_pip)
+    named = lockfile.parse(subject.lock) if subject.is_managed else filter(None, published)
     locked = {package.name: package for package in named}
     omitted = removed_files.parse(subject.removed or total.carried)
     for one in there:
@@ -201,28 +217,11 @@ def _loaded(subject: ImageContext) -> Iterator[str]:
         yield from (files.resolve(f"{folder}/{name}") for name in libraries if files.file(f"{folder}/{name}"))
 
 
-_LOADED = frozenset({"numpy", "keras", "protobuf", "h5py", "ml-dtypes"})
-"""Packages of other projects that TensorFlow loads whenever it is imported."""
-
-
-_OF_CONDA = (b"conda", b"conda\n")
-
-
 def _is_of_framework(one: InstalledPackage) -> bool:
     return one.name in tensorflow_install.DISTRIBUTIONS or one.name.startswith("nvidia-")
 
 
-def _published(subject: ImageContext, there: tuple[InstalledPackage, ...]) -> list[Locked]:
-    """Return the index's wheels of what TensorFlow loads in a foreign image: no lock names them."""
-    loaded = (one for one in there if _is_of_framework(one) or one.name in _LOADED)
-    # Conda's builds have the names and versions of wheels, and other files.
-    of_pip = (one for one in loaded if subject.files.content(f"{one.site}/{one.folder}/INSTALLER") not in _OF_CONDA)
-    found = (subject.wheels.published(one.name, one.version, one.tags) for one in of_pip)
-    return [package for package in found if package is not None]
-
-
 def _undecided(alone: Mapping[str, list[str]]) -> str:
-    """Say which files that TensorFlow loads were compared with the image's own word only, and what would decide."""
     if not alone:
         return ""
     text = "; ".join(f"{', '.join(sorted(names)[:6])}: {why}" for why, names in sorted(alone.items()))
@@ -230,20 +229,6 @@ def _undecided(alone: Mapping[str, list[str]]) -> str:
         f"nothing but the image itself describes files that TensorFlow loads ({text}); validate where an index has them"
         ", or install them with a package that records digests"
     )
-
-
-def _owned(
-    subject: ImageContext, one: InstalledPackage, paths: Iterable[str], *, is_locked: bool, is_added: bool
-) -> Iterator[tuple[str, int]]:
-    """Yield the files that a distribution and its installer's programs account for, and the layer that installed it."""
-    is_known = is_locked or is_added or not subject.is_managed
-    entry = subject.files.file(f"{one.site}/{one.folder}/METADATA")
-    layer = entry.layer if entry is not None else 0
-    for path in paths:
-        if one.vouches_for(path, in_environment=is_known) and (not is_added or subject.is_added(path)):
-            yield path, layer
-    for name in one.scripts:
-        yield f"{prefix_of(one.site)}/bin/{name}", layer
 
 
 def _wheel(subject: ImageContext, one: InstalledPackage, package: Locked | None, *, is_whole: bool) -> WheelRecord:
@@ -284,9 +269,6 @@ def remaining_of(brought: Mapping[str, str], omitted: Sequence[Removed], site: s
     return left, gone
 
 
-_NOTE = "pyvenv.cfg"
-
-
 def environments(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
     """Find a ``pyvenv.cfg`` that sends an interpreter to another library, and libraries that an interpreter lacks."""
     for prefix in sorted(set(map(prefix_of, sites))):
@@ -325,12 +307,6 @@ def _wrong_home(subject: ImageContext, prefix: str, python: str, *, is_noted: bo
         yield found("other_home", subject.severity, note=shown, sent=sent, real=listed([real]), prefix=prefix)
     elif files.is_changed(note) and SYSTEM_SITE.search(files.content(note) or b""):
         yield found("opened_home", subject.severity, note=shown, prefix=prefix)
-
-
-_AT_THE_START = frozenset({"sitecustomize", "usercustomize"})
-"""Modules that every Python imports when it starts, if they exist."""
-
-_EXTENSIONS = "lib-dynload/"
 
 
 def hiding_modules(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
@@ -384,9 +360,8 @@ def _hidden_modules(subject: ImageContext) -> list[str]:
     """Return what additions bring for a module of a lower layer in the same folder: Python may import it instead."""
     paths = subject.files.paths.items() if subject.added else ()
     below = {one for path, entry in paths if entry.layer < subject.own_layers for one in _module(path)}
-    return [
-        path for path, _ in paths if subject.is_added(path) and site_of(path) and not below.isdisjoint(_module(path))
-    ]
+    added = (path for path, _ in paths if subject.is_added(path) and site_of(path))
+    return [path for path in added if not below.isdisjoint(_module(path))]
 
 
 def _module(path: str) -> list[tuple[str, str]]:

@@ -14,6 +14,14 @@ from envbuilder.validation.image_context import CheckOutput, found
 from envbuilder.verdict import CheckLevel, CheckResult, Level, Measurement, Word, is_passed
 from envbuilder.workspace import packaged_yaml
 
+# Fields of `Budgets`: the name and unit of a measurement, with its level and words.
+_BUDGETS: Mapping[str, tuple[CheckLevel, str]] = {
+    "size_gb": ("static", "gigabytes of image"),
+    "import_s": ("cpu", "seconds to import"),
+    "first_op_s": ("cpu", "seconds to the first operation"),
+    "context_s": ("gpu", "seconds to a GPU context"),
+}
+
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Word
@@ -53,15 +61,6 @@ def _reason(result: CheckResult) -> str:
     errors = [one for one in result.findings if one.severity is Severity.ERROR] or result.findings
     what = "; ".join(f"{finding.code}: {finding.message}" for finding in errors) or result.observed
     return f"{result.level}: {result.name} {result.outcome}: {what}"
-
-
-_BUDGETS: Mapping[str, tuple[CheckLevel, str]] = {
-    "size_gb": ("static", "gigabytes of image"),
-    "import_s": ("cpu", "seconds to import"),
-    "first_op_s": ("cpu", "seconds to the first operation"),
-    "context_s": ("gpu", "seconds to a GPU context"),
-}
-"""Fields of `Budgets`: the name and unit of a measurement, with its level and words."""
 
 
 def budget_results(results: Iterable[CheckResult], budgets: Budgets, size: int) -> Iterator[CheckResult]:

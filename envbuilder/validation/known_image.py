@@ -64,14 +64,14 @@ def parse(content: bytes, context: str) -> KnownImage | None:
 def describe(image: Image, base: Image, files: ImageFiles, results: Sequence[CheckResult], context: str) -> KnownImage:
     """Return the record of an image: ``results`` are of the checks on the host, ``context`` is as in `parse`."""
     pairs = zip(image.layers[len(base.layers) :], files.records[len(base.layers) :], strict=True)
+    layers = (
+        KnownLayer(made_by=instruction(one)[:100], diff_id=one.diff_id, entries=entries(own)) for one, own in pairs
+    )
     return KnownImage(
         files=context,
         suite=suite_plan.digest(),
         recorded=datetime.now(UTC).date().isoformat(),
-        layers=tuple(
-            KnownLayer(made_by=instruction(one)[:100], diff_id=one.diff_id, entries=entries(read))
-            for one, read in pairs
-        ),
+        layers=tuple(layers),
         configuration=configuration(image, base),
         checks={one.name: PassedCheck(findings=one.findings, measurements=one.measurements) for one in results},
     )
@@ -110,8 +110,7 @@ def place(known: KnownImage | None, image: Image) -> range:
 def passed(known: KnownImage, checks: Sequence[Check]) -> tuple[CheckResult, ...]:
     text = f"layers above the base and configuration equal the record of {known.recorded} (suite {known.suite[7:23]})"
     results = []
-    for check in checks:
-        before = known.checks[check.name]
+    for check, before in ((check, known.checks[check.name]) for check in checks):
         observed = "; ".join((text, *(one.message for one in before.findings)))
         results.append(check.result("passed", observed, expected=check.proves, **msgspec.structs.asdict(before)))
     return tuple(results)
@@ -119,10 +118,8 @@ def passed(known: KnownImage, checks: Sequence[Check]) -> tuple[CheckResult, ...
 
 def noted(results: tuple[CheckResult, ...], different: tuple[str, ...], hint: str) -> tuple[CheckResult, ...]:
     text = f"; not proved by the environment's record{hint}: {', '.join(different)}" if different else ""
-    return tuple(
-        msgspec.structs.replace(one, observed=(one.observed + text)[:4000]) if one.name == "claims" else one
-        for one in results
-    )
+    observed = ((one, one.observed + text if one.name == "claims" else one.observed) for one in results)
+    return tuple(msgspec.structs.replace(one, observed=shown[:4000]) for one, shown in observed)
 
 
 def configuration(image: Image, base: Image) -> dict[str, object]:

@@ -19,31 +19,43 @@ from envbuilder.probes.suite.elf import PT_DYNAMIC, DamagedElfError, Elf, NotElf
 from envbuilder.support import decoding
 from envbuilder.workspace import packaged_yaml
 
-PATHS = {
-    name: re.compile(pattern, re.VERBOSE)
-    for name, pattern in packaged_yaml("validation/paths.yaml", dict[str, str]).items()
-}
-"""Regular expressions for paths, by name; the file explains them."""
-
+_PATTERNS = packaged_yaml("validation/paths.yaml", dict[str, str])  # The file explains them
+PATHS = {name: re.compile(pattern, re.VERBOSE) for name, pattern in _PATTERNS.items()}
 MAX_KEPT = 16 << 20
+# Bounds for a whole image: bytes for its entries and the rows of its lists, bytes of kept contents, bytes of all
+# contents, and seconds of computing besides their digests. An image of 5 GB takes a third of each.
 MEMORY, KEPT_OF_IMAGE, CONTENT, SECONDS = 160 << 20, 32 << 20, 24 << 30, 40.0
-"""Bounds for a whole image: bytes for its entries and the rows of its lists, bytes of kept contents, bytes of all
-contents, and seconds of computing besides their digests. An image of 5 GB takes a third of each.
-"""
-
 OF_ENTRY = 500  # Bytes of an entry, besides twice its names and tables, in its layer's record and in the stacked image
+# Bytes of a shared object that are stored while it is read: its beginning (the names of libtensorflow_cc 2.20 end at
+# 87 MB), its end, and the dynamic section (cuBLASLt 11.4 has it 26 MB before its end).
 _HEAD, _ENDS = 96 << 20, 24 << 20
-"""Bytes of a shared object that are stored while it is read: its beginning (the names of libtensorflow_cc 2.20 end at
-87 MB), its end, and the dynamic section (cuBLASLt 11.4 has it 26 MB before its end).
-"""
-
 _LARGEST = 16 << 30  # Bytes of the largest possible shared object; TensorFlow's largest has a tenth of that
 _MAGIC = b"\x7fELF"
 _INTERPRETER = re.compile(rb"#![ \t]*([^ \t\n]{1,255})")
+# Files without a zero byte among their first ones are text. Pieces are searched for secrets with an overlap; of a
+# binary file, this many bytes.
 _TEXT, _OVERLAP, _MOST_BINARY = 8192, 4096, 256 << 20
-"""Files without a zero byte among their first ones are text. Pieces are searched for secrets with an overlap; of a
-binary file, this many bytes.
-"""
+_COPIED = ("path", "kind", "mode", "uid", "modified", "target", "has_capabilities")
+_HEADER = (("<Q", 32), ("<H", 54), ("<H", 56))  # Offset, size and number of program headers in an ELF header
+# Parts of cuDNN export their version as a number: 0x00090300 is 9.3.0 (read off 9.3's wheel).
+_CUDNN = re.compile(r"cudnn_\w+_version\Z")
+_CONSTANT = re.compile(r"(?:cufft|curand|cusolver)GetVersion\Z")
+# `mov dword [rdi], n`: all that these functions do is write a constant (read off CUDA 12.5's wheels).
+_STORES = re.compile(rb"\xc7\x07(....)", re.DOTALL)
+# What the run time may call its toolkit: 11020 is 11.2. It is the one such number that its code stores (read off the
+# run times of 11.2, 11.8, 12.2 and 12.5).
+_TOOLKITS = range(5000, 30000, 10)
+_SHORT = 32
+_MARK = b"Cuda compilation tools, release "
+_BUILT = re.compile(_MARK + rb"\d+\.\d+, V([\d.]+)")
+# In place of a path: a variable or a label (`name=value`), and a build instruction or a command.
+VARIABLE, INSTRUCTION = "<variable>", "<instruction>"
+# Every hint contains one of these letters, the rarest in source code first. A regular expression that begins with one
+# letter skips to the next such letter at memory speed, so that a text is read once per letter and not once per hint.
+_ANCHORS = b"KJI/-_"
+_BY_ANCHOR: dict[bytes, list[bytes]] = {}
+_WORD = re.compile(b"[A-Za-z0-9]{8,}")
+_KINDS = 3  # A match is a placeholder (`hf_xxxx…`) if its last word has at most so many different letters
 
 
 class Budget:
@@ -144,9 +156,6 @@ def scan(stream: LayerStream, budget: Budget | None = None) -> LayerRecord:
     return LayerRecord(stream.diff_id, stream.size, tuple(rows), contents, tuple(secrets), memory)
 
 
-_COPIED = ("path", "kind", "mode", "uid", "modified", "target", "has_capabilities")
-
-
 class _Reading:
     def __init__(self, file: LayerFile, budget: Budget) -> None:
         self._file, self._size = file, 0
@@ -217,9 +226,6 @@ class _Reading:
         return Binary(damaged=why) if self._head.startswith(_MAGIC) else None
 
 
-_HEADER = (("<Q", 32), ("<H", 54), ("<H", 56))  # Offset, size and number of program headers in an ELF header
-
-
 def _dynamic(piece: bytes | bytearray) -> range:
     try:
         with decoding.damaged("no headers"):
@@ -255,22 +261,6 @@ def _describe(path: str, window: mmap.mmap, size: int) -> Binary | None:
     )
 
 
-_CUDNN = re.compile(r"cudnn_\w+_version\Z")
-"""Parts of cuDNN export their version as a number: 0x00090300 is 9.3.0 (read off 9.3's wheel)."""
-
-_CONSTANT = re.compile(r"(?:cufft|curand|cusolver)GetVersion\Z")
-_STORES = re.compile(rb"\xc7\x07(....)", re.DOTALL)
-"""``mov dword [rdi], n``: all that these functions do is write a constant (read off CUDA 12.5's wheels)."""
-
-_TOOLKITS = range(5000, 30000, 10)
-"""What the run time may call its toolkit: 11020 is 11.2. It is the one such number that its code stores (read off the
-run times of 11.2, 11.8, 12.2 and 12.5)."""
-
-_SHORT = 32
-_MARK = b"Cuda compilation tools, release "
-_BUILT = re.compile(_MARK + rb"\d+\.\d+, V([\d.]+)")
-
-
 def own_version(elf: Elf, window: mmap.mmap) -> str:
     """Return a library's version from its own bytes; '' if there is none that can be read."""
     parts = {name: (at, at + min(size, _HEAD)) for name, (at, size) in elf.sections.items()}
@@ -290,10 +280,6 @@ def own_version(elf: Elf, window: mmap.mmap) -> str:
     first = window.find(_MARK, at, end)
     built = _BUILT.search(window, first, end) if first >= 0 else None
     return decoding.lossy(built[1]) if built else ""
-
-
-VARIABLE, INSTRUCTION = "<variable>", "<instruction>"
-"""In place of a path: a variable or a label (``name=value``), and a build instruction or a command."""
 
 
 class Secret(msgspec.Struct, frozen=True):
@@ -336,13 +322,6 @@ _WITHIN = tuple(
 )
 _PLACES = re.compile(rf"(?:^|/)(?:{'|'.join(path for place in _SECRETS.within for path in place.paths)})\Z")
 
-_ANCHORS = b"KJI/-_"
-"""Every hint contains one of these letters, the rarest in source code first.
-
-A regular expression that begins with one letter skips to the next such letter at memory speed, so that a text is read
-once per letter and not once per hint.
-"""
-
 
 def _prefilter(anchor: bytes, hints: list[bytes]) -> re.Pattern[bytes]:
     """Return an expression for a letter with the rest of a hint around it; few checks follow a letter of no hint."""
@@ -353,14 +332,9 @@ def _prefilter(anchor: bytes, hints: list[bytes]) -> re.Pattern[bytes]:
     return re.compile(b"%b(?:%b)" % (re.escape(anchor), b"|".join(around)))
 
 
-_BY_ANCHOR: dict[bytes, list[bytes]] = {}
 for _hint in sorted({hint for _, hint, _ in _ANYWHERE}):
     _BY_ANCHOR.setdefault(next(bytes((letter,)) for letter in _ANCHORS if letter in _hint), []).append(_hint)
 _PREFILTERS = tuple(_prefilter(*pair) for pair in _BY_ANCHOR.items())
-
-
-_WORD = re.compile(b"[A-Za-z0-9]{8,}")
-_KINDS = 3  # A match is a placeholder (`hf_xxxx…`) if its last word has at most so many different letters
 
 
 def _is_in(shape: re.Pattern[bytes], content: bytes, hint: bytes = b"") -> bool:

@@ -25,8 +25,17 @@ from envbuilder.validation.installed_files import area_output, compared
 from envbuilder.validation.layer_scan import INSTRUCTION, PATHS, VARIABLE, secrets_in
 from envbuilder.versions import key_or_none, minor
 
+# Packages whose unmet requirements have a code of their own.
 _UNMET = {"numpy": "unmet_numpy", "protobuf": "unmet_protobuf", "keras": "unmet_keras"}
-"""Packages whose unmet requirements have a code of their own."""
+_TAG = re.compile(r"cp3(\d{1,2})-(cp3\d+[a-z]*|abi3)-")
+_OF_FAMILY = re.compile(r"\.so\.[0-9][0-9.]*\Z")
+_FAMILIES = ("cudart", "cublas", "cublasLt", "cufft", "curand", "cusolver", "cusparse", "cudnn", "nccl")
+VERSIONED = ("libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2", "librt.so.1")
+_BUNDLE, _PACKAGED = "etc/ssl/certs/ca-certificates.crt", "usr/share/ca-certificates/"
+# Findings of a check; variables, labels and instructions that are searched, and their bytes.
+_MOST_SHOWN, _MOST_TEXTS, _MOST_TEXT = 40, 2000, 1 << 20
+_SETS = re.compile(r"(?:/bin/sh -c #\(nop\)\s+)?(ENV|LABEL|CMD|ENTRYPOINT) ")
+_LEAST_VALUE = 7  # Characters of a value; shorter ones occur in other words
 
 
 def locked(subject: ImageContext) -> CheckOutput:
@@ -139,9 +148,6 @@ def tools(subject: ImageContext) -> CheckOutput:
     return CheckOutput(findings, f"ptxas {paths['ptxas']}, libdevice {paths['libdevice.10.bc']}")
 
 
-_TAG = re.compile(r"cp3(\d{1,2})-(cp3\d+[a-z]*|abi3)-")
-
-
 def for_another_python(subject: ImageContext) -> Iterator[Finding]:
     """Find distributions that this Python cannot import, by their tags; the stable ABI fits all later versions."""
     for one in distributions(subject.files):
@@ -153,12 +159,6 @@ def for_another_python(subject: ImageContext) -> Iterator[Finding]:
         if not any(int(tag[1]) <= own if tag[2] == "abi3" else int(tag[1]) == own for tag in built):
             tags = ", ".join(sorted(one.tags))[:100]
             yield found("another_python", subject.severity, one=one, python=f"3.{own}", tags=tags)
-
-
-_OF_FAMILY = re.compile(r"\.so\.[0-9][0-9.]*\Z")
-_FAMILIES = ("cudart", "cublas", "cublasLt", "cufft", "curand", "cusolver", "cusparse", "cudnn", "nccl")
-
-VERSIONED = ("libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2", "librt.so.1")
 
 
 def only_one(subject: ImageContext) -> CheckOutput:
@@ -177,8 +177,7 @@ def only_one(subject: ImageContext) -> CheckOutput:
             del twice["libcudnn"]
     observed = "; ".join(f"{family} in {', '.join(paths)}" for family, paths in copies.items() if paths)
     texts = (
-        f"{len(paths)} copies of {family} on the loader's path; {paths[0]} comes first"
-        for family, paths in twice.items()
+        f"{len(paths)} copies of {name} on the loader's path; {paths[0]} comes first" for name, paths in twice.items()
     )
     differ = any(len({search.size(path) for path in paths}) > 1 for paths in twice.values())
     severity, places = Severity.ERROR if differ else Severity.WARNING, "; ".join(map(", ".join, twice.values()))
@@ -228,24 +227,15 @@ def versions(subject: ImageContext) -> CheckOutput:
             for name in names:
                 prefix = name.rpartition("_")[0]
                 newest[prefix] = max(
-                    newest.get(prefix, ""), name, key=lambda one: list(map(int, re.findall("[0-9]+", one)))
+                    newest.get(prefix, ""), name, key=lambda one: [*map(int, re.findall("[0-9]+", one))]
                 )
                 if name not in there.defines:
                     lacking.setdefault((name, where), posixpath.basename(path))
-    findings = tuple(
-        found("glibc_too_old", name=name, where=where, user=lacking[name, where]) for name, where in sorted(lacking)
-    )
+    rows = sorted(lacking.items())
+    findings = tuple(found("glibc_too_old", name=name, where=where, user=user) for (name, where), user in rows)
     needed, libc = ", ".join(sorted(newest.values())) or "no versioned symbols", search.glibc()
     observed = f"GLIBC_{libc}" if libc else "no C library that can be read"
     return CheckOutput(findings, f"{observed}, and the packages need {needed}")
-
-
-_BUNDLE, _PACKAGED = "etc/ssl/certs/ca-certificates.crt", "usr/share/ca-certificates/"
-_MOST_SHOWN, _MOST_TEXTS, _MOST_TEXT = 40, 2000, 1 << 20
-"""Findings of a check; variables, labels and instructions that are searched, and their bytes."""
-
-_SETS = re.compile(r"(?:/bin/sh -c #\(nop\)\s+)?(ENV|LABEL|CMD|ENTRYPOINT) ")
-_LEAST_VALUE = 7  # Characters of a value; shorter ones occur in other words
 
 
 def secrets(subject: ImageContext) -> CheckOutput:
@@ -276,14 +266,11 @@ def _left(subject: ImageContext, *, hidden: bool) -> Iterator[tuple[str, Finding
             entry, severity = subject.files.paths.get(one.path), Severity.WARNING if site_of(one.path) else None
             if hidden is (entry is None or entry.layer != number):
                 shown = listed([one.path])
-                yield (
-                    one.path,
-                    found("secret_in_file", severity, path=one.path, what=one.what, shown=shown, where=where),
-                )
+                finding = found("secret_in_file", severity, path=one.path, what=one.what, shown=shown, where=where)
+                yield one.path, finding
 
 
 def _configured(subject: ImageContext) -> Iterator[Finding]:
-    """Find credentials in variables, labels and commands, and in instructions, also values replaced by later ones."""
     image = subject.image
     texts = [("the variable ", name[:100], VARIABLE, f"{name}={value}") for name, value in sorted(image.env.items())]
     texts += [("the label ", name[:100], VARIABLE, f"{name}={value}") for name, value in sorted(image.labels.items())]

@@ -19,6 +19,15 @@ from envbuilder.workspace import content_key, packaged, packaged_yaml
 
 Profile = Literal["quick", "full"]
 
+_HERE_TIMES = 2.0  # Factor of all limits without a container: the files may be on the file server of a cluster
+_SENT = ("name", "group", "probe", "limit_s", "needs", "quiet", "arguments")  # What the runner reads of a check
+
+# A comment, or a text of a finding, in a YAML file: on lines of its own, or in braces.
+_SENTENCE = re.compile(
+    rb"(?m)^ *#.*\n|^ +(?:message|requires|found|fix): .*\n(?: {4,}\S.*\n)*"
+    rb"|\b(?:text|fix): (?:&\w+ )?(?:'(?:[^'\n]|'')*'|\"[^\"\n]*\"|[^,}\n'\"]+)"
+)
+
 
 class CheckGroup(msgspec.Struct, frozen=True):
     """Checks that share a process. Lanes run in parallel, groups of a lane in turn; ``host`` has no process."""
@@ -65,8 +74,6 @@ _TABLE = packaged_yaml("validation/checks.yaml", _Table)
 _ROWS = [{**heading, **row} for heading in _TABLE.checks for row in heading.pop("checks")]
 GROUPS, CHECKS = _TABLE.groups, decoding.converted(_ROWS, tuple[Check, ...], "checks.yaml is damaged")
 HOST_GROUPS = frozenset(group.name for group in GROUPS if group.lane == "host")  # Their checks are the host's
-_HERE_TIMES = 2.0  # Factor of all limits without a container: the files may be on the file server of a cluster
-_SENT = ("name", "group", "probe", "limit_s", "needs", "quiet", "arguments")  # What the runner reads of a check
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,15 +126,11 @@ def select(facts: Facts) -> tuple[Check, ...]:
 
 
 def plan(checks: tuple[Check, ...], facts: Facts) -> bytes:
-    groups: list[dict[str, Any]] = [
-        {
-            **msgspec.structs.asdict(group),
-            "checks": [{key: getattr(check, key) for key in _SENT} for check in checks if check.group == group.name],
-        }
-        for group in GROUPS
-        if group.lane != "host"
-    ]
-    return msgspec.json.encode({"groups": [group for group in groups if group["checks"]], "facts": facts})
+    groups = []
+    for group in (one for one in GROUPS if one.lane != "host"):
+        own = [{key: getattr(check, key) for key in _SENT} for check in checks if check.group == group.name]
+        groups += [{**msgspec.structs.asdict(group), "checks": own}] if own else []
+    return msgspec.json.encode({"groups": groups, "facts": facts})
 
 
 @cache
@@ -159,10 +162,3 @@ def digest_of(checks: tuple[Check, ...], files: Mapping[str, bytes]) -> str:
     rows = [msgspec.structs.replace(check, proves="") for check in checks]
     code = {name: code_only(data) if name.endswith(".py") else _SENTENCE.sub(b"", data) for name, data in files.items()}
     return content_key({"checks": msgspec.json.encode((rows, GROUPS), order="sorted"), **code})
-
-
-_SENTENCE = re.compile(
-    rb"(?m)^ *#.*\n|^ +(?:message|requires|found|fix): .*\n(?: {4,}\S.*\n)*"
-    rb"|\b(?:text|fix): (?:&\w+ )?(?:'(?:[^'\n]|'')*'|\"[^\"\n]*\"|[^,}\n'\"]+)"
-)
-"""A comment, or a text of a finding, in a YAML file: on lines of its own, or in braces."""

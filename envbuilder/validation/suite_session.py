@@ -36,6 +36,12 @@ CLOCK_SLACK_S = 2.0  # How much the clocks of host and container may differ over
 _MOST_VIOLATIONS, _SHOWN = 40, 5
 _IMPORT, _DRIVER = "import", "driver"
 
+PROBES = "probes"  # The folder of the suite in a container; probes of other files are put next to the suite's
+_STDERR_KEPT = 8000
+_NO_TENSORFLOW, _NO_PYTHON = 3, 4  # Exit codes of start.sh: no Python has TensorFlow; Python does not start
+START = ("/bin/sh", f"{FILES_AT}/{PROBES}/start.sh")  # The command that runs the suite in a container
+SUITE_S = 1800.0  # The time limit of the suite
+
 
 @dataclass(frozen=True)
 class Unfinished:
@@ -59,7 +65,6 @@ class Progress:
 
 
 def progress_of(task: Task) -> Callable[[Progress], None]:
-    """Return a function that shows a validation as a step of a task, and its checks as the step's log."""
 
     def show(progress: Progress) -> None:
         task.update("validate", progress.ended, progress.checks)
@@ -214,10 +219,9 @@ class Session:
     def results(self, why: Unfinished | None = None) -> tuple[CheckResult, ...]:
         """Return a result for every check of the plan, in its order; a check without a result is an error."""
         first = next((name for name in self._checks if name not in self._results), "")
+        own, why = self._results, why or UNANSWERED
         return tuple(
-            _checked(self._results[name], check)
-            if name in self._results
-            else _unanswered(check, why or UNANSWERED, first)
+            _checked(own[name], check) if name in own else _unanswered(check, why, first)
             for name, check in self._checks.items()
         )
 
@@ -233,7 +237,6 @@ class Session:
         return (*self._violations, *(text for text, holds in departures.items() if holds))
 
     def data(self, name: str) -> Any:  # noqa: ANN401 - each check has its own
-        """Return the data of a check that passed; None if it has none."""
         return self._results[name].data if self.outcomes().get(name) == "passed" else None
 
     def timeline(self) -> tuple[Phase, ...]:
@@ -292,13 +295,6 @@ def check_product(result: CheckResult, data: object, nonce: str) -> CheckResult:
     text = f"matmul {'x'.join(map(str, SHAPE))}: not the host's product"
     finding = found("other_product", text=text)
     return msgspec.structs.replace(result, outcome="failed", observed=text, findings=(finding,))
-
-
-PROBES = "probes"  # The folder of the suite in a container; probes of other files are put next to the suite's
-_STDERR_KEPT = 8000
-_NO_TENSORFLOW, _NO_PYTHON = 3, 4  # Exit codes of start.sh: no Python has TensorFlow; Python does not start
-START = ("/bin/sh", f"{FILES_AT}/{PROBES}/start.sh")  # The command that runs the suite in a container
-SUITE_S = 1800.0  # The time limit of the suite
 
 
 def in_container(

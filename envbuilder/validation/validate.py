@@ -42,13 +42,13 @@ from envbuilder.verdict import Addition, CheckResult, EngineRef, ImageRef, Verdi
 if TYPE_CHECKING:
     from envbuilder.image.build import Built
 
+# A check in which a Python of this host describes its TensorFlow.
 IDENTITY = Check(name="identity", level="static", group="static", probe="build_info:identity", proves="", codes=())
-"""A check in which a Python of this host describes its TensorFlow."""
-
+# The checks that find defects of files, variables and driver stubs; errors of other checks may follow from these.
 _CAUSES = ("files", "binaries", "configuration", "no-stub")
-"""The checks that find defects of files, variables and driver stubs; errors of other checks may follow from these."""
-
 Inspected = tuple[tuple[CheckResult, ...], CheckOutput, tuple[Addition, ...]]
+
+_Owner = tuple[Literal["package", "system package", "files"], str, str]
 
 
 @dataclass(frozen=True)
@@ -161,9 +161,8 @@ def validate_here(
 def _identify(python: str) -> InstalledFramework:
     """Ask a Python of this host for its TensorFlow; empty if it does not answer. Raises UsageError if it has none."""
     session = Session((IDENTITY,), lambda _: None)
-    suite_session.here(
-        python, suite_plan.plan((IDENTITY,), Facts(flavor="cpu")), session, time_limit=2 * IDENTITY.limit_s
-    )
+    order = suite_plan.plan((IDENTITY,), Facts(flavor="cpu"))
+    suite_session.here(python, order, session, time_limit=2 * IDENTITY.limit_s)
     data = session.data(IDENTITY.name)
     if data is None and session.results()[0].outcome == "passed":
         raise UsageError(f"{python}: this Python has no TensorFlow", hint="give --python, or install it there")
@@ -198,9 +197,8 @@ class _Run:
                 why = self.suite(suite_plan.plan(self.checks, facts), session)
                 checks = (check for check in self.checks if check.group == "protocol")
                 results = [suite_session.check_protocol(session, why, check) for check in checks]
-                results += (
-                    suite_session.check_product(one, session.data(one.name), nonce) for one in session.results(why)
-                )
+                own = session.results(why)
+                results += (suite_session.check_product(one, session.data(one.name), nonce) for one in own)
                 starts, inspected = self._begun()
                 results += starts.result()
                 looked, causes, added = inspected.result()
@@ -392,9 +390,6 @@ def output_of(check: Check, subject: ImageContext) -> CheckOutput:
     module, _, name = check.probe.partition(":")
     output: CheckOutput = getattr(import_module(f"envbuilder.validation.{module}"), name)(subject)
     return output
-
-
-_Owner = tuple[Literal["package", "system package", "files"], str, str]
 
 
 def additions(subject: ImageContext) -> tuple[Addition, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -20,32 +19,19 @@ from envbuilder.image.context import build_files
 from envbuilder.image.wheel_records import read_pins
 from envbuilder.matrix import Budgets
 from envbuilder.pypi.client import open_index
-from envbuilder.simulated import profile as profiles
-from envbuilder.simulated.compiler import Simulation, simulation
 from envbuilder.support import decoding
 from envbuilder.support.console import Console
 from envbuilder.support.templates import rendered
 from envbuilder.validation import known_image
-from envbuilder.validation.suite_plan import Profile
 from envbuilder.validation.suite_session import progress_of
-from envbuilder.validation.validate import ValidationRequest, lower_image, validate, validate_here
+from envbuilder.validation.validate import ValidationRequest, lower_image, validate
 from envbuilder.validation.verdict_store import validate_and_record
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace, read_document
 
+# Names of an image (a reference or an id) and of an environment: no space, no empty part, no path to a parent.
 _NAME = re.compile(r"[a-z0-9]+([._:@/-]+[A-Za-z0-9_]+)*", re.IGNORECASE)
 _ID = re.compile(_NAME.pattern.replace("/", ""), re.IGNORECASE)
-"""Names of an image (a reference or an id) and of an environment: no space, no empty part, no path to a parent."""
-
-
-def simulation_of(host: str | None, catalog: Catalog) -> Simulation | None:
-    """Read a simulated host, such as ``driver=470.57.02,gpu=A100``; None is the real one."""
-    return simulation(profiles.parse(host, catalog)) if host is not None else None
-
-
-def validate_python(python: str | None, profile: Profile, console: Console, catalog: Catalog) -> Verdict:
-    with console.live(), console.task("here") as task:
-        return validate_here(catalog, python or sys.executable, profile, progress_of(task))
 
 
 def validate_target(
@@ -126,10 +112,8 @@ def of_record(request: ValidationRequest, name: str, workspace: Workspace) -> Va
     base = environment.on_registry_base.image if environment.on_registry_base else ""
     facts = read_document(workspace.base(base.rpartition("@")[2]), BaseFacts) if base else None
     none: dict[str, Any] = dict.fromkeys(("key", "image", "reference", "base_origin", "builder"), "")  # of no build
-    context = digests_of(files)
-    record = ImageRecord(
-        **none, environment=name, base=base, base_id=base, context=context, layers=(), size=0, seconds=0.0
-    )
+    none |= {"layers": (), "size": 0, "seconds": 0.0}
+    record = ImageRecord(**none, environment=name, base=base, base_id=base, context=digests_of(files))
     found = request.of(built_of(environment, record, files, workspace, fresh=False), image=request.image)
     return replace(found, base_layers=facts.layers if facts else ())
 

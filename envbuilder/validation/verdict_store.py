@@ -32,6 +32,9 @@ from envbuilder.workspace import (
     write_document,
 )
 
+DRIVER_VERSION = Path("/proc/driver/nvidia/version")
+GPUS = Path("/proc/driver/nvidia/gpus")  # A folder for each GPU, with a file `information`
+
 
 def read_verdict(path: Path) -> Verdict | None:
     """Read a stored verdict; None if there is none. Warns on standard error about a contradictory one."""
@@ -91,10 +94,6 @@ def _utc(time: datetime) -> str:
     """Write a time so that texts sort as times do; without a zone it is UTC."""
     aware = time if time.tzinfo else time.replace(tzinfo=UTC)
     return aware.astimezone(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-
-
-DRIVER_VERSION = Path("/proc/driver/nvidia/version")
-GPUS = Path("/proc/driver/nvidia/gpus")  # A folder for each GPU, with a file `information`
 
 
 class Validated(msgspec.Struct, frozen=True, kw_only=True):
