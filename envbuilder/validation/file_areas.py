@@ -137,7 +137,7 @@ class _Entries:
     def __init__(self, subject: ImageContext, packages: Mapping[str, int]) -> None:
         self._subject, self._files, self._packages = subject, subject.files, packages
         self.users: Mapping[Event, int] = {**({"closed": subject.user} if subject.user else {}), "private": SUITE_USER}
-        self._closed_folders: dict[tuple[str, int], str] = {}
+        self._outermost_closed = cache(self._closed_folder)
         sites = tuple(f"{site}/" for site in subject.python.sites)
         prefixes = tuple(f"{prefix_of(site)}/" for site in subject.python.sites)
         self._places: Mapping[Within, Callable[[str, StackedFile], object]] = {
@@ -271,15 +271,12 @@ class _Entries:
 
     def closed(self, path: str, row: FileRow, user: int) -> str:
         """Return the outermost folder or file on a path that a user, of whatever group, may not read; '' for none."""
-        folder = path.rpartition("/")[0]
-        return self._closed_folder(folder, user) or (path if _is_closed(row, user) else "")
+        return self._outermost_closed(path.rpartition("/")[0], user) or (path if _is_closed(row, user) else "")
 
     def _closed_folder(self, folder: str, user: int) -> str:
-        if folder and (folder, user) not in self._closed_folders:
-            entry, above = self._files.paths.get(folder), self._closed_folder(folder.rpartition("/")[0], user)
-            is_closed = entry is not None and _is_closed(entry.row, user)
-            self._closed_folders[folder, user] = above or (folder if is_closed else "")
-        return self._closed_folders.get((folder, user), "")
+        above = self._outermost_closed(folder.rpartition("/")[0], user) if folder else ""
+        entry = self._files.paths.get(folder)
+        return above or (folder if entry is not None and _is_closed(entry.row, user) else "")
 
     def _is_changed(self, path: str, entry: StackedFile, installed: int | None) -> bool:
         """Return True if an entry differs from what its package brought, or else from its first layer's."""

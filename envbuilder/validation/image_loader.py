@@ -326,7 +326,7 @@ class ImagePython(LocalPython):
 
 
 def _framework(files: ImageFiles, sites: tuple[str, ...], there: list[installed.Distribution]) -> InstalledFramework:
-    released = {(posixpath.dirname(one.folder), one.name): (one.name, one.version) for one in there}
+    released = {(posixpath.dirname(one.folder), one.name): (one.name, one.version) for one in there if one.version}
     named = (released.get((f"/{site}", name)) for site in sites for name in tensorflow_install.DISTRIBUTIONS)
     package, version = next(filter(None, named), ("", ""))
     folders = tuple(f"{site}/tensorflow{name}" for site in sites for name in ("", "_core"))

@@ -110,7 +110,8 @@ def place(known: KnownImage | None, image: Image) -> range:
 def passed(known: KnownImage, checks: Sequence[Check]) -> tuple[CheckResult, ...]:
     text = f"layers above the base and configuration equal the record of {known.recorded} (suite {known.suite[7:23]})"
     results = []
-    for check, before in ((check, known.checks[check.name]) for check in checks):
+    for check in checks:
+        before = known.checks[check.name]
         observed = "; ".join((text, *(one.message for one in before.findings)))
         results.append(check.result("passed", observed, expected=check.proves, **msgspec.structs.asdict(before)))
     return tuple(results)
