@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.engine.port import Image
 from envbuilder.environment import WHOLE, Environment
 from envbuilder.finding import Code, Finding
@@ -183,7 +182,9 @@ def of_foreign(installed: InstalledFramework, catalog: Catalog, gpus: str = "") 
 
     ``gpus`` are those of an image's container ('' without one): a CUDA build that gets some is for GPUs.
     """
-    row = _row(installed, catalog)
+    rows = catalog.distributions(installed.version)
+    exact = [row for row in rows if row.package == installed.package]
+    row = next(iter(exact or [row for row in rows if row.gpu and installed.is_cuda_build]), None)
     cuda = _dotted(installed.build.get("cuda_version")) or (row.cuda if row else None)
     cudnn = (row.cudnn if row else None) or _dotted(installed.build.get("cudnn_version"))
     toolkit = catalog.toolkit(cuda)
@@ -201,13 +202,6 @@ def of_foreign(installed: InstalledFramework, catalog: Catalog, gpus: str = "") 
         ptx=row.ptx if row else (),
         place="container" if gpus else "here",
     )
-
-
-def _row(installed: InstalledFramework, catalog: Catalog) -> TensorflowRelease | None:
-    rows = catalog.distributions(installed.version)
-    exact = [row for row in rows if row.package == installed.package]
-    gpu = [row for row in rows if row.gpu and installed.is_cuda_build]
-    return next(iter(exact or gpu), None)
 
 
 def _dotted(value: object) -> str | None:
