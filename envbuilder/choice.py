@@ -13,13 +13,13 @@ import msgspec
 
 from envbuilder.catalog.base_facts import BaseFacts, as_system
 from envbuilder.catalog.model import Catalog
+from envbuilder.compat import unknown
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.plan import Plan, plan
 from envbuilder.compat.selectors import select
-from envbuilder.compat.unknown import near_gpus
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, Problem, UnsatisfiableError, UsageError
-from envbuilder.matrix import A_REQUIREMENT, REQUIREMENT, Matrix, MatrixAdditions, MatrixBase
+from envbuilder.matrix import A_REQUIREMENT, REQUIREMENT, Axes, Matrix, MatrixAdditions, MatrixBase
 from envbuilder.support import console, pem
 from envbuilder.support.templates import shipped
 from envbuilder.support.yaml_reader import FIX, read_yaml
@@ -127,6 +127,7 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
     _check_files(given, path, root)
     parsed = _resolved(given, path, root, catalog)
     if not parsed.bases:
+        _warn_of_unknown(parsed, path, catalog)
         return parsed, catalog
     rows, problems, unseen = [], [], []
     for name, base in parsed.bases.items():
@@ -153,7 +154,23 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
     if problems:
         hint = "; ".join(f"envbuilder catalog inspect {image}" for image in unseen)
         raise InputError(tuple(problems), hint=hint or FIX)
-    return parsed, catalog.with_bases(rows)
+    catalog = catalog.with_bases(rows)
+    _warn_of_unknown(parsed, path, catalog)
+    return parsed, catalog
+
+
+def _warn_of_unknown(parsed: Matrix, path: Path, catalog: Catalog) -> None:
+    """Name the line of each value that the catalogue lacks: a plan's own answers name combinations."""
+    axes = parsed.axes or Axes(tensorflow=())
+    systems = dict.fromkeys((*axes.os, *(row.os for row in parsed.include if row.os)))
+    releases = dict.fromkeys((*axes.tensorflow, *(row.tensorflow for row in parsed.include)))
+    missing = [one for one in releases if not catalog.distributions(one)]
+    found = [("os", one, unknown.no_system(one, catalog)) for one in systems if catalog.system(one) is None]
+    found += [("tensorflow", one, unknown.no_release(one, None, catalog)) for one in missing]
+    found += [("gpus", gpu, one) for gpu in parsed.targets.gpus for one in unknown.find_devices((gpu,), (), catalog)[1]]
+    for key, value, finding in found:
+        pattern = rf"(?<![\w.]){re.escape(value)}(?![\w.])"
+        console.warn(str(_problem(path, pattern, key, finding.message)))
 
 
 def _check_files(parsed: Matrix, path: Path, root: Path) -> None:
@@ -265,7 +282,7 @@ def read_fleet(path: Path, catalog: Catalog | None = None) -> tuple[FleetHost, .
             problems.append(_problem(path, _named(host.name), lacks, text))
         for gpu in dict.fromkeys(host.gpus):
             if catalog is not None and catalog.gpu_model(gpu) is None:
-                known = [row.name for row in catalog.possible_gpus(gpu) or near_gpus(gpu, catalog)]
+                known = [row.name for row in catalog.possible_gpus(gpu) or unknown.near_gpus(gpu, catalog)]
                 near = f"; did you mean {' or '.join(known[:3])}?" if known else "; see envbuilder catalog list gpus"
                 text = f"{host.name}: {gpu} is not the name of one GPU of the catalogue{near}"
                 problems.append(_problem(path, re.escape(gpu), "gpus", text))

@@ -250,12 +250,19 @@ def test_settings_that_do_not_fit_name_their_file(tmp_path: Path, text: str) -> 
         settings_of(project(tmp_path, envbuilder_toml=text))
 
 
-def test_mistyped_base_suggests_the_matrix_s_own(tmp_path: Path) -> None:
+def test_mistyped_value_is_named_with_its_line_and_a_suggestion(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     keep(tmp_path, PLAIN)
     path = Path(matrix(tmp_path))
-    path.write_text(path.read_text().replace("os: [corp]", "os: [crop]"))
+    own = path.read_text().replace("os: [corp]", "os: [crop]")
+    path.write_text(f"{own}include: [{{tensorflow: 2.99.0}}]\ntargets: {{gpus: [A1000X]}}\n")
     with pytest.raises(UnsatisfiableError, match="Did you mean corp\\?"):
         choose(str(path), (), Workspace(tmp_path), CATALOG)
+    lines, said = path.read_text().splitlines(), capsys.readouterr().err
+    for key, value in (("os", "crop"), ("tensorflow", "2.99.0"), ("gpus", "A1000X")):
+        line = next(number for number, line in enumerate(lines, 1) if value in line)
+        assert f"{path}:{line}: {key}: The catalogue has no " in said
 
 
 @pytest.mark.parametrize(("package", "warned"), [("libgomp1", True), ("libgomp1=12.2.0-14", False)])
