@@ -272,7 +272,7 @@ def test_broken_worker_gets_no_job_and_class_without_workers_is_named(cluster: D
     assert {node for node, _ in world.runs()} == {"n1"}
     assert len(document["ran"]) == 2
     assert err.count("n2 is not used: no container engine answers (next: start it)") == 1
-    assert err.count("n4 is not used: this host's clock differs by 17280") == 1
+    assert err.count("n4 is not used: this host's clock differs by 200 days") == 1
     assert "no usable worker of host class A100/550.54.15: " in rows["A100/550.54.15"]["error"]
     assert "no worker of host class T4/545; there are: 2 of A100/550.54.15, 1 of H100/535.104.05; waiting" in err
     assert "for H100/535: started on n1" in err
@@ -291,8 +291,7 @@ def test_job_that_kills_workers_is_started_four_times_and_names_them(cluster: Da
     assert code == 5, err
     assert sorted(node for node, _ in world.runs().elements()) == ["n2", "n2", "n4", "n4"]
     (row,) = document["rows"]
-    assert row["error"].startswith("4 workers died while they ran it (n")
-    assert sorted(row["error"].partition("(")[2].strip(")").split(", ")) == ["n2", "n2", "n4", "n4"]
+    assert sorted(row["error"].split("; ")) == [f"{name}: the worker died" for name in ("n2", "n2", "n4", "n4")]
     assert err.count(": the worker died") == 4
     assert ", attempt 4 of 4" in err
 

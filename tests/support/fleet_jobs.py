@@ -8,11 +8,10 @@ from typing import Any
 
 from factories import digest
 
-from envbuilder.compat.fleet import FleetHost
-from envbuilder.jobs.fleet.job import Job, JobSpec
+from envbuilder.jobs.fleet.job import Job
 
 
-def job(image: str = "image", host_class: str = "", hosts: tuple[FleetHost, ...] = (), **values: Any) -> Job:
+def job(image: str = "image", host_class: str = "", **values: Any) -> Job:
     """Return the job for an image on a host class (``A100/550.54.15``; '' any host)."""
     gpu, _, driver = host_class.rpartition("/")
     defaults = {
@@ -26,7 +25,7 @@ def job(image: str = "image", host_class: str = "", hosts: tuple[FleetHost, ...]
         "suite": "s",
         "max_age_s": 1.0,
     }
-    return Job(JobSpec(**{**defaults, **values}), hosts)
+    return Job(**{**defaults, **values})
 
 
 def installed_wheel(folder: Path) -> Path:

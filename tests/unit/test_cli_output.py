@@ -32,7 +32,7 @@ from envbuilder.compat.question import Question
 from envbuilder.controls import text as controls_text
 from envbuilder.controls.control import named
 from envbuilder.jobs import choose, clean, compatibility, doctor, explain, listing, plan, run
-from envbuilder.jobs.fleet import prove
+from envbuilder.jobs.fleet import job as fleet_job
 from envbuilder.jobs.fleet.run import as_text as fleet_text
 from envbuilder.jobs.plan import PlanOptions
 from envbuilder.publish import results, verification
@@ -137,7 +137,7 @@ def cases(folder: Path) -> Iterator[Case]:
     for words_ in FLEET:
         yield Case(words_, sample("fleet"), fleet_text)
     for did in (sample("proof that stands"), sample("attached proof")):
-        yield Case(("fleet", "prove"), did, prove.as_text)
+        yield Case(("fleet", "prove"), did, fleet_job.as_text)
     yield Case(("upgrade",), sample("upgrade"), text.as_text)
     yield Case(("upgrade",), sample("bisection"), bisect.as_text)
     for document in (predicted("01"), predicted("53"), followed("28")):

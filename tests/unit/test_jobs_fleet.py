@@ -21,9 +21,9 @@ from envbuilder.catalog.store import load
 from envbuilder.cli import exit_codes
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError
-from envbuilder.jobs.fleet import prove
+from envbuilder.jobs.fleet import job as fleet_job
 from envbuilder.jobs.fleet import run as fleet_run
-from envbuilder.jobs.fleet.job import Job, is_pending
+from envbuilder.jobs.fleet.job import Job, is_pending, prove
 from envbuilder.jobs.fleet.run import FleetDocument, FleetOptions, FleetQuery, as_text, open_fleet
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.verdict import HostClassState, HostRef, Verdict
@@ -66,7 +66,6 @@ class Team:
             fleet=Path("fleet.yaml"),
             repository=self.world.to.name,
             keys=(keys / PUBLIC,),
-            signers=(keys / PRIVATE,),
             max_age="99999d",
             **given,
         )
@@ -94,10 +93,11 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Team]:
         world = fleet_world(tmp_path / "world", address, matrix=MATRIX, hosts={"here": HOPPER})
         (world.folder / "fleet.yaml").write_text(FLEET)
         monkeypatch.chdir(world.folder)
-        for module in (prove, fleet_run):
+        monkeypatch.setenv("TF_ENVBUILDER_SIGNING_KEY", str(world.folder / "keys" / PRIVATE))
+        for module in (fleet_job, fleet_run):
             monkeypatch.setattr(module, "describe", lambda: described(world.folder))
-        monkeypatch.setattr(prove, "connect", AnyImage)
-        monkeypatch.setattr(prove, "validate_target", lambda request, **_: judged(world.folder, request.image))
+        monkeypatch.setattr(fleet_job, "connect", AnyImage)
+        monkeypatch.setattr(fleet_job, "validate_target", lambda request, **_: judged(world.folder, request.image))
         yield Team(state_, world)
 
 
@@ -173,7 +173,7 @@ def test_host_that_cannot_run_is_said_and_the_others_go_on(team: Team, monkeypat
             raise InfrastructureError("no space left on device")
         return judged(team.world.folder, request.image)
 
-    monkeypatch.setattr(prove, "validate_target", validate)
+    monkeypatch.setattr(fleet_job, "validate_target", validate)
     document = team.run()
     row = next(row for row in document.rows if row.kind == "H100/535")
     assert "no space left" in row.error
@@ -196,16 +196,16 @@ def test_this_host_is_of_a_class_by_its_facts(team: Team) -> None:
 
 def job_of(team: Team, host_class: str) -> Job:
     fleet = team.fleet()
-    return next(job for job in fleet.jobs(fleet.survey("plan")).values() if job.spec.host_class == host_class)
+    return next(job for job in fleet.jobs(fleet.survey("plan")).values() if job.host_class == host_class)
 
 
 def test_job_whose_result_exists_runs_nothing(team: Team) -> None:
     """A lost job is started again without asking the registry first: its host does."""
-    job, signing = job_of(team, "H100/535"), prove.Signing((team.world.folder / "keys" / PRIVATE,))
-    assert [prove.prove(job.data, signing, CATALOG).did for _ in range(2)] == ["attached", "stands"]
+    job = job_of(team, "H100/535")
+    assert [prove(job.data, CATALOG).did for _ in range(2)] == ["attached", "stands"]
     assert team.runs == 1
-    build = Job(msgspec.structs.replace(job.spec, digest="", matrix=team.world.choice.matrix))
-    assert prove.prove(build.data, signing, CATALOG).did == "stands"
+    build = msgspec.structs.replace(job, digest="", matrix=team.world.choice.matrix)
+    assert prove(build.data, CATALOG).did == "stands"
     assert not list(Path("made").iterdir()), "neither a folder of this attempt nor of a lost one is left"
 
 
@@ -217,11 +217,10 @@ def test_host_that_fails_its_check_refuses_its_job(
     if "trusted" in changes:
         create(team.world.folder / "other")
         changes = {"trusted": ((team.world.folder / "other" / PUBLIC).read_text(),)}
-    if "gpus" in changes:
-        monkeypatch.setattr(prove, "connect", broken_engine)
-    spec = msgspec.structs.replace(job_of(team, "H100/535").spec, **changes)
-    signing = prove.Signing((team.world.folder / "keys" / PRIVATE,))
-    document = prove.prove(Job(spec).data, signing, CATALOG)
+    if "profile" in changes:
+        monkeypatch.setattr(fleet_job, "connect", broken_engine)
+    job = msgspec.structs.replace(job_of(team, "H100/535"), **changes)
+    document = prove(job.data, CATALOG)
     assert (document.did, document.exit_code, says in document.reasons[0]) == ("refused", code, True), document
     assert team.runs == 0
 
@@ -263,10 +262,13 @@ def test_commands_answer(team: Team, capsys: pytest.CaptureFixture[str]) -> None
     assert re.search(r"validated [0-9.]+ \S+ ago; at most 0", out), out
 
 
-def test_key_that_nobody_trusts_signs_nothing(team: Team, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_key_that_nobody_trusts_signs_nothing(
+    team: Team, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its verdicts would prove nothing, and every run would do everything again: a usage error, before any engine."""
     create(tmp_path / "other")
-    code, _, err = ran(capsys, "fleet", "run", *team.world.words, "--sign", str(tmp_path / "other" / PRIVATE))
+    monkeypatch.setenv("TF_ENVBUILDER_SIGNING_KEY", str(tmp_path / "other" / PRIVATE))
+    code, _, err = ran(capsys, "fleet", "run", *team.world.words)
     assert (code, "trusted" in err, team.runs) == (2, True, 0)
 
 

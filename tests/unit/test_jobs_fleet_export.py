@@ -17,8 +17,8 @@ from table_rows import rows
 from envbuilder.choice import read_fleet
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.errors import InputError, UsageError
-from envbuilder.jobs.fleet.export import render_jobs
-from envbuilder.jobs.fleet.job import Job, JobSpec
+from envbuilder.jobs.fleet.job import Job
+from envbuilder.jobs.fleet.run import render_jobs
 
 LABELS = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/cuda.driver-version.full": "550.54.15"}
 AMPERE = "A100/550.54.15"
@@ -32,20 +32,25 @@ VERSIONS = ("1.35", "1.36", "1.37")
 """The three newest versions with published schemas."""
 
 
-def gpu_job(image: str, hosts: tuple[FleetHost, ...] = FLEET) -> Job:
-    return job(image, AMPERE, hosts, trusted=(KEY,))
+def gpu_job(image: str) -> Job:
+    return job(image, AMPERE, trusted=(KEY,))
 
 
-JOBS = (gpu_job("one"), gpu_job("two"), gpu_job("one"), job("cpu", "", (FleetHost(name="plain"),)))
+JOBS = (gpu_job("one"), gpu_job("two"), gpu_job("one"), job("cpu"))
 
 
-def slurm(jobs: tuple[Job, ...] = JOBS) -> dict[str, str]:
-    return render_jobs("slurm", jobs, "m", "", "")
+def exported(
+    scheduler: str, runner: str = "", secret: str = "", fleet: tuple[FleetHost, ...] = FLEET
+) -> dict[str, str]:
+    return render_jobs(scheduler, JOBS, {AMPERE: fleet}, matrix="m", runner=runner, pull_secret=secret)
 
 
-def kubernetes(cluster: tuple[str, str] = CLUSTER, jobs: tuple[Job, ...] = JOBS) -> dict[str, list[dict[str, Any]]]:
-    files = render_jobs("kubernetes", jobs, "m", *cluster)
-    return {name: list(yaml.safe_load_all(text)) for name, text in files.items()}
+def slurm() -> dict[str, str]:
+    return exported("slurm")
+
+
+def kubernetes(cluster: tuple[str, str] = CLUSTER) -> dict[str, list[dict[str, Any]]]:
+    return {name: list(yaml.safe_load_all(text)) for name, text in exported("kubernetes", *cluster).items()}
 
 
 def test_each_host_class_has_one_script_and_each_image_one_task() -> None:
@@ -65,7 +70,7 @@ def test_each_host_class_has_one_script_and_each_image_one_task() -> None:
 def test_host_class_without_a_constraint_or_labels_is_refused(scheduler: str, text: str) -> None:
     """Any node would take the job, and report a result for the wrong host class."""
     with pytest.raises(UsageError, match=text):
-        render_jobs(scheduler, (gpu_job("one", FLEET[:1]),), "m", *CLUSTER)
+        exported(scheduler, *CLUSTER, fleet=FLEET[:1])
 
 
 @pytest.mark.parametrize("text", ["a b", "a\nb", "$(id)", "a;b", "'", "a100 --wrap=x"])
@@ -92,7 +97,7 @@ def test_slurm_task_passes_its_own_specification_byte_for_byte(tmp_path: Path) -
         arguments, spec = ended.stdout.split("\n", 1)
         assert arguments == f"{tmp_path / 'work'} fleet prove -", ended.stderr
         assert spec.encode() == JOBS[number].data
-        assert msgspec.json.decode(spec, type=JobSpec).digest == digest(image)
+        assert msgspec.json.decode(spec, type=Job).digest == digest(image)
     assert not list(tmp_path.rglob("injected"))
     node = run(script, tmp_path, SLURM_ARRAY_TASK_ID="0", TF_ENVBUILDER_SIGNING_KEY="/k", SLURMD_NODENAME="n1")
     assert node.stdout.startswith(f"{tmp_path / 'work'}/n1 "), "nodes with a common disk use one folder each"
@@ -179,4 +184,4 @@ def test_pod_has_no_more_rights_than_the_engine_needs_and_an_answer_ends_its_ind
 
 def test_kubernetes_without_an_image_of_envbuilder_is_refused() -> None:
     with pytest.raises(UsageError, match="image that contains envbuilder"):
-        render_jobs("kubernetes", JOBS, "m", "", "")
+        exported("kubernetes")

@@ -1,43 +1,72 @@
-"""A job of a fleet: its specification, the record of its environment, and its result.
-
-No key, login or path is in a job. The record is what a host needs to know to build or validate the environment.
-"""
+"""A job of a fleet, and what a host does for it: check itself, then validate an image or build one."""
 
 from __future__ import annotations
 
 import hashlib
+import os
+import platform
 import re
+import shutil
+import time
 import zlib
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path, PurePosixPath
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 
-from envbuilder.compat.fleet import FleetHost, asked_of
+from envbuilder.attest.envelope import Openers
+from envbuilder.catalog.model import Catalog
+from envbuilder.choice import choose
+from envbuilder.compat.fleet import asked_of, is_of_class
+from envbuilder.engine.docker import connect
 from envbuilder.environment import Environment
-from envbuilder.errors import ExitCode, UsageError
+from envbuilder.errors import (
+    EnvbuilderError,
+    ExitCode,
+    InfrastructureError,
+    PublishError,
+    UsageError,
+    verdict_exit_code,
+)
+from envbuilder.host import describe
+from envbuilder.image.bases import NEEDED, ask_for_room
 from envbuilder.image.context import build_files
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.wheel_records import WheelPins, read_pins
+from envbuilder.jobs.run import RunOptions, run
 from envbuilder.matrix import Matrix
-from envbuilder.support import decoding
+from envbuilder.publish.attestation import PublishSession, validate_and_attach
+from envbuilder.publish.publish_all import PublishOptions, publish_all, sealer_of
+from envbuilder.publish.tags import destination
+from envbuilder.publish.verification import advising
+from envbuilder.publish.verify_request import MAX_SKEW_S, Registrar, openers_of, trusting
+from envbuilder.pypi.client import open_index
+from envbuilder.registry.client import Repository
+from envbuilder.registry.errors import RegistryFailedError
+from envbuilder.support import decoding, terminal_text
+from envbuilder.support.console import Console
+from envbuilder.validation import suite_plan
 from envbuilder.validation.suite_plan import Profile
-from envbuilder.verdict import HostClassState, Level, StateName, Word
-from envbuilder.workspace import Workspace, read_stored, write_atomically
+from envbuilder.validation.validate import ValidationRequest
+from envbuilder.validation.validate_request import of_record, validate_target
+from envbuilder.verdict import HostClassState, HostRef, Level, StateName, Word
+from envbuilder.workspace import Workspace, read_stored, temporary_folder, write_atomically
+
+PATIENCE_S, PAUSE_S = 180.0, 5.0  # how long a registry may be away, and the pause between two questions
 
 
-class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `envbuilder fleet prove` reads: the validation of a digest, or with ``matrix`` the build of an environment.
+class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+    """The validation of a digest, or with ``matrix`` the build of an environment; without keys, logins and paths.
 
-    ``gpu`` and ``driver`` are the host class ('' any), ``suite`` is the digest of the suite to run, ``record`` the
-    packed record of the environment: a build resolves nothing again. A result that one of ``trusted`` (public keys,
-    PEM) signed is not repeated, except with ``again`` one without an answer. ``max_age_s`` is the maximum age of a
-    PASSED. ``now`` is the scheduler's time in seconds since 1970, if there is a scheduler with a clock.
+    ``gpu`` and ``driver`` are the host class ('' any), ``suite`` is a digest, ``record`` all that a host needs to know
+    of the environment, packed. A result that one of ``trusted`` (public keys, PEM) signed is not repeated, except with
+    ``again`` one without an answer. ``now`` is the scheduler's time in seconds since 1970, if it has a clock.
     """
 
-    schema: Literal["envbuilder/job/v3"] = "envbuilder/job/v3"
+    schema: Literal["envbuilder/job/v4"] = "envbuilder/job/v4"
     repository: str
     environment: str
     digest: str = ""
@@ -49,78 +78,51 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     suite: str
     record: bytes = b""
     profile: Profile = "quick"
-    gpus: str = "auto"
     again: bool = False
     max_age_s: float
     trusted: tuple[str, ...] = ()
-    identity: str = ""
-    issuer: str = ""
     now: float | None = None
+
+    @cached_property
+    def data(self) -> bytes:
+        return msgspec.json.encode(self, order="deterministic")
+
+    @cached_property
+    def name(self) -> str:
+        """A name that every scheduler accepts, the same for the same work."""
+        kind = re.sub(r"[^a-z0-9]+", "-", "make" if self.matrix else self.gpu.lower() or "any").strip("-")[:20]
+        return f"envbuilder-{kind.rstrip('-')}-{hashlib.sha256(self.data).hexdigest()[:16]}"
 
     @property
     def host_class(self) -> str:
         return f"{self.gpu}/{self.driver}" if self.gpu else "any host"
 
-
-@dataclass(frozen=True)
-class Job:
-    """``envbuilder fleet prove -`` with ``data`` on its standard input. ``hosts`` are the fleet file's of its class."""
-
-    spec: JobSpec
-    hosts: tuple[FleetHost, ...] = ()
-
-    @cached_property
-    def data(self) -> bytes:
-        return msgspec.json.encode(self.spec, order="deterministic")
-
-    @cached_property
-    def name(self) -> str:
-        """A name that depends on the work only: two controllers give the same work the same name."""
-        kind = "make" if self.spec.matrix else name_part(self.spec.gpu)
-        return f"envbuilder-{kind}-{hashlib.sha256(self.data).hexdigest()[:16]}"
-
     @property
     def worker_class(self) -> str:
-        return asked_of(self.spec.gpu, self.spec.driver, self.spec.arch)
+        return asked_of(self.gpu, self.driver, self.arch)
 
     @property
     def title(self) -> str:
-        """The work in words, for lines of progress."""
-        work = "build of " if self.spec.matrix else ""
-        return f"{work}{self.spec.environment} for {self.spec.host_class}"
+        return f"{'build of ' if self.matrix else ''}{self.environment} for {self.host_class}"
 
 
-def name_part(text: str) -> str:
-    """Return a text as part of a name that every scheduler accepts: lower case, digits, dashes, at most 20."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:20].rstrip("-") or "any"
-
-
-RowState = StateName | Literal["unpublished", "impossible"]
-"""``unpublished``: the registry has no such image. ``impossible``: the compatibility rules say no."""
+RowState = StateName | Literal["unpublished", "impossible"]  # no such image; the compatibility rules say no
 
 
 def is_pending(standing: HostClassState, suite: str, *, again: bool) -> bool:
-    """Return True if a validation has to run. A failure under this suite is final: it is not repeated until it passes.
-
-    A result without an answer under this suite is repeated only with ``again``.
-    """
-    if standing.state in ("missing", "stale") or (again and standing.state in ("inconclusive", "refused")):
-        return True
-    return standing.state != "passed" and suite not in standing.suites
+    """Return True if a validation has to run. FAILED under this suite is final, no answer only without ``again``."""
+    is_open = standing.state in ("missing", "stale") or (again and standing.state in ("inconclusive", "refused"))
+    return is_open or (standing.state != "passed" and suite not in standing.suites)
 
 
-def code_of(state: RowState) -> int:
-    """Return a row's exit code: an impossible combination is not a failure, a pending one is inconclusive."""
-    codes = {"passed": ExitCode.DONE, "impossible": ExitCode.DONE, "failed": ExitCode.FAILED}
-    return codes.get(state, ExitCode.NO_CLAIM)
+CODES = {"passed": ExitCode.DONE, "impossible": ExitCode.DONE, "failed": ExitCode.FAILED}  # any other: NO_CLAIM
 
 
 class ProofDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of `fleet prove`.
+    """Result of `fleet prove`; ``reasons`` are those of the verdict, or say why there is none.
 
     ``did`` is ``stands`` if the result exists already, so that nothing ran; ``state`` is then its state. It is
-    ``refused`` if this host cannot do the job, and ``failed`` if there is no result. ``reasons`` are those of the
-    verdict, or say why there is none.
+    ``refused`` if this host cannot do the job, and ``failed`` if there is no result.
     """
 
     schema: str = "envbuilder/proof/v1"
@@ -137,35 +139,18 @@ class ProofDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_lost(self) -> bool:
-        """True if it says nothing about an image: a broken host, no envbuilder there, or a signal."""
+        """True if it says nothing about an image: a broken host, or a program that did not start or was killed."""
         broken = (ExitCode.INFRASTRUCTURE, ExitCode.PUBLISH_FAILED)
-        return self.exit_code in broken or not 0 <= self.exit_code < _NO_END
-
-
-_NO_END = 126
-"""The first exit code of a shell that cannot start a program, or whose program was ended by a signal."""
+        return self.exit_code in broken or not 0 <= self.exit_code < 126  # noqa: PLR2004 - the first code of a shell
 
 
 def no_result(reason: str, code: int = ExitCode.INFRASTRUCTURE) -> ProofDocument:
     return ProofDocument(did="failed", reasons=(reason,), exit_code=code)
 
 
-def end_of(code: int, out: bytes) -> ProofDocument:
-    """Return the document that a job printed, or one that says how its process ended."""
-    try:
-        return decoding.from_json(out, ProofDocument)
-    except decoding.DamagedError:
-        return no_result(f"ended with exit code {code}", code)
-
-
-_MOST = 64 << 20
-"""Limit of an unpacked record in bytes; the largest has 200 kB."""
-
-
 def packed(environment: Environment, workspace: Workspace) -> bytes:
-    """Return what this folder has of an environment, compressed.
+    """Return what this folder has of an environment, compressed: its files, image, base and pins.
 
-    These are the files of its build and of its matrix, the record of its image, the facts of its base, and its pins.
     Raises UsageError for a variant without files, if their list is missing: its own list proves nothing.
     """
     base, added = environment.on_registry_base, environment.added
@@ -187,19 +172,136 @@ def packed(environment: Environment, workspace: Workspace) -> bytes:
 
 def unpacked(record: bytes, root: Path) -> Workspace:
     """Write a record's files below a folder. Raises UsageError for anything else, and for a path outside of it."""
-    hint = "write the job again with this version of envbuilder"
     try:
         with decoding.damaged("not the record of an environment"):
             opened = zlib.decompressobj()
-            data = opened.decompress(record, _MOST)
+            data = opened.decompress(record, 64 << 20)  # the largest has 200 kB
             if not opened.eof:
                 raise ValueError("it is cut off or too large")
-        files = decoding.from_msgpack(data, dict[str, bytes])
+            files = decoding.from_msgpack(data, dict[str, bytes])
+            if bad := [name for name in files if not (root / name).resolve().is_relative_to(root.resolve())]:
+                raise ValueError(f"the path {bad[0]!r} is outside of its folder")
     except decoding.DamagedError as error:
-        raise UsageError(str(error), hint=hint) from error
+        raise UsageError(str(error), hint="write the job again with this version of envbuilder") from error
     for name, content in files.items():
-        path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts:
-            raise UsageError(f"the path {name!r} of a record is outside of its folder", hint=hint)
-        write_atomically(root / path, content)
+        write_atomically(root / name, content)
     return Workspace(root)
+
+
+def with_patience(
+    lookup: Callable[[], Any],
+    say: Callable[[str], None],
+    patience_s: float = PATIENCE_S,
+    faults: type[InfrastructureError] = InfrastructureError,
+) -> Any:  # noqa: ANN401 - the answer
+    """Repeat a lookup while its ``faults`` last; raises the last of them after ``patience_s`` seconds."""
+    until = time.monotonic() + patience_s
+    while True:
+        try:
+            return lookup()
+        except faults as error:
+            if (left := until - time.monotonic() - PAUSE_S) < 0:
+                raise
+            say(f"{error.message}; asking again for {left:.0f} s")
+        time.sleep(PAUSE_S)
+
+
+def trusted_signer(openers: Openers | None = None) -> Any:  # noqa: ANN401 - a signer of attestations
+    """Return the signer with this host's key. Raises UsageError if there is none, or if the openers do not trust it."""
+    if not (own := os.environ.get("TF_ENVBUILDER_SIGNING_KEY")):
+        hint = "envbuilder keys new ~/.envbuilder, then set TF_ENVBUILDER_SIGNING_KEY=~/.envbuilder/envbuilder.key"
+        raise UsageError("this host has no signing key", hint=hint)
+    sealer = sealer_of((Path(own),), keyless=False, environment=os.environ, say=Console().say)
+    return sealer if openers is None else trusting(sealer, openers)
+
+
+def as_text(document: ProofDocument) -> str:
+    result = document.verdict or document.state or "; ".join(document.reasons) or "done"
+    return f"{document.image} on {document.kind}: {document.did}, {result} (driver {document.driver or 'none'})"
+
+
+def prove(data: bytes, catalog: Catalog) -> ProofDocument:
+    """Do a job (JSON), unless its result exists or this host cannot do it. Raises UsageError for anything else."""
+    try:
+        job = decoding.from_json(data, Job)
+    except decoding.DamagedError as error:
+        hint = "`envbuilder fleet run` and `envbuilder fleet export` write them"
+        raise UsageError(f"not a job specification: {error}", hint=hint) from error
+    host, to = describe(), destination(job.repository)
+    image, name = str(to.at(job.digest)) if job.digest else to.name, job.environment
+    document = ProofDocument(image=image, environment=name, kind=job.host_class, did="refused", driver=host.driver)
+    try:
+        with advising(to):
+            tools = _checked(job, host, catalog)
+            document = msgspec.structs.replace(document, did="failed")
+            found = _build(job, *tools, catalog) if job.matrix else _validate(job, *tools, catalog)
+    except EnvbuilderError as error:
+        reason = f"{error.message} (next: {error.hint})" if error.hint else error.message
+        found = {"reasons": (reason,), "exit_code": error.exit_code}
+    return msgspec.structs.replace(document, **found)
+
+
+def _checked(job: Job, host: HostRef, catalog: Catalog) -> tuple[Registrar, Any, PublishSession]:
+    """Return what publishes the result of a job, after checks of this host. Raises EnvbuilderError for a problem."""
+    if job.suite != (here := suite_plan.digest()):
+        text = f"the job needs suite {job.suite[:19]}, this host has {here[:19]}"
+        raise UsageError(text, hint="install the same version of envbuilder on every host")
+    if job.arch != platform.machine():
+        raise InfrastructureError(f"the job needs {job.arch}, this host is {platform.machine()}")
+    if job.now is not None and abs(late := time.time() - job.now) > MAX_SKEW_S:
+        text = f"this host's clock differs by {terminal_text.in_words(abs(late))} from the scheduler's"
+        raise InfrastructureError(text, hint="set the clock; verdicts with a wrong time are refused")
+    names = [gpu.name for gpu in host.gpus]  # a scheduler's label proves nothing
+    if job.gpu and not is_of_class(job.gpu, job.driver, host.driver, names, catalog):
+        here = f"{', '.join(names) or 'no GPU'} with driver {host.driver or 'none'}"
+        hint = "correct the constraint or labels of the fleet file: they lead to another host class"
+        raise InfrastructureError(f"the job needs {job.host_class}, this host has {here}", hint=hint)
+    with temporary_folder("trusted") as folder:
+        write_atomically(folder / "keys.pub", "\n".join(job.trusted).encode())
+        openers = openers_of((folder / "keys.pub",), None, None)
+    sealer, engine = trusted_signer(openers), connect()
+    ask_for_room("a validation", NEEDED["cpu"], engine)
+    repository = Repository(destination(job.repository), os.environ)
+    repository.manifest("envbuilder-check")
+    session = PublishSession(engine, Workspace.here(), Console().say, dict(os.environ), host)
+    return Registrar(repository, openers, catalog.gpu_model, job.max_age_s), sealer, session
+
+
+def _validate(job: Job, registrar: Registrar, sealer: Any, session: PublishSession, catalog: Catalog) -> dict[str, Any]:  # noqa: ANN401
+    reference = registrar.repository.reference.at(job.digest)
+    state = registrar.standing(job.environment, job.level, [(job.gpu, job.driver)], job.digest)
+    if state is None:
+        hint = "publish it again, or run `envbuilder fleet run` again if its tag has another digest by now"
+        raise PublishError(f"the registry has no {reference}", hint=hint)
+    (standing,) = state.kinds
+    if not is_pending(standing, job.suite, again=job.again):
+        return {"did": "stands", "state": standing.state, "exit_code": CODES.get(standing.state, ExitCode.NO_CLAIM)}
+    validate = partial(validate_target, workspace=session.workspace, console=Console(), catalog=catalog)
+    with temporary_folder("record") as folder:
+        request = of_record(ValidationRequest(profile=job.profile), job.environment, unpacked(job.record, folder))
+        # A verdict that is not attached yet is on this host only: on another one the suite would run again.
+        attach = partial(validate_and_attach, request, reference, session, sealer, validate)
+        verdict = with_patience(attach, Console().say, faults=RegistryFailedError)
+    found = {name: getattr(verdict, name) for name in ("verdict", "level", "reasons")}
+    return {**found, "did": "attached", "driver": verdict.host.driver, "exit_code": verdict_exit_code(verdict.verdict)}
+
+
+def _build(job: Job, registrar: Registrar, sealer: Any, session: PublishSession, catalog: Catalog) -> dict[str, Any]:  # noqa: ANN401
+    """Build and publish an image in ``made/<job>``, unless the repository has it by now, and remove the folder."""
+    folder = Path.cwd() / "made" / msgspec.structs.replace(job, now=None).name
+    session = replace(session, workspace=unpacked(job.record, folder))
+    write_atomically(folder / "matrix.yaml", msgspec.yaml.encode(job.matrix))
+    choice = choose(str(folder / "matrix.yaml"), (job.environment,), session.workspace, catalog)
+    to, did = registrar.repository, "stands"
+    if not to.manifest(choice.environments[0].image_tag):
+        row: Any
+        options = RunOptions(validate=False)
+        (row,) = run(choice, session.workspace, session.engine, Console(), options, open_index()).rows
+        if not row.error:
+            terms = PublishOptions(to.reference, allow=("inconclusive",), profile=job.profile)
+            (row,) = publish_all(choice, terms, sealer, session).rows
+        if row.error:
+            return {"reasons": (row.error,), "exit_code": row.exit_code}
+        did = "published"
+    shutil.rmtree(folder, ignore_errors=True)
+    return {"did": did}

@@ -1,11 +1,15 @@
-"""Show which environment is validated on which host class, and run what is pending: here, or on Dask's workers."""
+"""Show which environment is validated on which host class; run what is pending, or export it as jobs."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
+import re
+import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -15,44 +19,47 @@ import msgspec
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import Choice, choose, read_fleet
-from envbuilder.compat.fleet import FleetHost, HostGroup, host_groups, is_of_class, place
+from envbuilder.compat.fleet import Cell, FleetHost, HostGroup, host_groups, is_of_class, place
 from envbuilder.environment import Environment
 from envbuilder.errors import ExitCode, UsageError
 from envbuilder.host import describe
-from envbuilder.jobs.fleet.job import Job, JobSpec, ProofDocument, RowState, code_of, is_pending, packed
-from envbuilder.jobs.fleet.prove import SIGNING_KEY, Signing, prove
-from envbuilder.jobs.fleet.workers import DaskEngine, Dispatcher, check_address, with_patience
+from envbuilder.jobs.fleet import job as fleet_job
+from envbuilder.jobs.fleet.job import CODES, Job, ProofDocument, RowState, with_patience
+from envbuilder.jobs.fleet.workers import DaskEngine, Dispatcher, check_address
 from envbuilder.publish.tags import destination
 from envbuilder.publish.verification import advising
-from envbuilder.publish.verify_request import Registrar, duration, openers_of, trusting
+from envbuilder.publish.verify_request import Registrar, duration, openers_of
 from envbuilder.registry.client import Repository
+from envbuilder.support import decoding
+from envbuilder.support.architectures import ARCHS
 from envbuilder.support.console import Console
-from envbuilder.support.templates import rendered
+from envbuilder.support.templates import rendered, text_template
 from envbuilder.support.threads import in_parallel
 from envbuilder.validation import suite_plan
 from envbuilder.validation.suite_plan import Profile
-from envbuilder.verdict import HostClassState, HostRef, Level
-from envbuilder.workspace import Workspace, users_text
+from envbuilder.verdict import HostClassState, HostRef
+from envbuilder.workspace import Workspace, users_text, write_atomically
 
 
-class FleetOptions(Signing, frozen=True, kw_only=True):
-    """Options of every command that reads a fleet's state; from ``dask`` on, and those that sign, of `fleet run`."""
+class FleetOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the commands; from ``profile`` on of `fleet run` or `fleet export` only."""
 
     matrix: str | None = None
     selectors: tuple[str, ...] = ()
     fleet: Path
     repository: str
     keys: tuple[Path, ...] = ()
-    identity: str = ""
-    issuer: str = ""
     max_age: str = "90d"
     again: bool = False
     profile: Profile = "quick"
-    gpus: str = "auto"
     dask: str = "local"
     build: bool = False
     timeout: str = "10m"
     insecure: bool = False
+    scheduler: str = ""
+    runner: str = ""
+    pull_secret: str = ""
+    output: Path = Path("out/fleet")
 
 
 class FleetRow(HostClassState, frozen=True, kw_only=True):
@@ -76,10 +83,10 @@ class FleetRow(HostClassState, frozen=True, kw_only=True):
 
 
 class FleetDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of `fleet plan`, `fleet status` and `fleet run`; ``suite`` is the digest of the installed suite.
+    """Result of `fleet plan`, `fleet status` and `fleet run`; ``suite`` and ``ran`` (what a run validated) are digests.
 
-    ``states`` counts the rows by state, ``left`` the pending validations, ``left_here`` those for this host. ``ran``
-    are the digests that `fleet run` validated, in order. ``next`` is what to do about images that are not published.
+    ``states`` counts the rows by state, ``left`` the pending validations, ``left_here`` those for this host. ``next``
+    is what to do about images that are not published.
     """
 
     schema: str = "envbuilder/fleet/v1"
@@ -106,18 +113,12 @@ class FleetQuery:
     host: HostRef
     arch: str = platform.machine()
 
-    def is_here(self, environment: Environment, gpu: str, driver: str) -> bool:
-        """Return True if this host belongs to a class, by its own driver and GPUs."""
-        names = [one.name for one in self.host.gpus]
-        fits = is_of_class(gpu, driver, self.host.driver, names, self.choice.catalog)
-        return environment.arch == self.arch and (fits if gpu else environment.flavor == "cpu")
-
     def survey(self, asked: Literal["plan", "status", "run"]) -> FleetDocument:
-        to, groups = self.registrar.repository.reference, host_groups(self.hosts)
+        to = self.registrar.repository.reference
         with advising(to):
-            found = in_parallel(partial(_rows, groups=groups, fleet=self), self.choice.environments)
+            found = in_parallel(partial(self._rows, host_groups(self.hosts)), self.choice.environments)
         rows = tuple(row for same in found for row in same)
-        states: Counter[str] = Counter(row.state for row in rows)
+        states = Counter[str](row.state for row in rows)
         name = f" {self.options.matrix}" if self.options.matrix else ""
         publish = f"envbuilder run{name}, then envbuilder publish{name} --to {to.name} --key PRIVATE_KEY"
         return FleetDocument(
@@ -132,135 +133,165 @@ class FleetQuery:
             next=f"{publish}; or fleet run with --build" if states["unpublished"] else "",
         )
 
-    def jobs(self, document: FleetDocument, *, build: bool = False, local: bool = False) -> dict[tuple[str, str], Job]:
-        """Return the job of each pending validation, or of each missing image; with ``local`` only those for this host.
+    def _rows(self, groups: dict[HostGroup, FleetHost], environment: Environment) -> list[FleetRow]:
+        """Return one row for each host class, a GPU model with a driver: first the compatible ones."""
+        catalog, placed = self.choice.catalog, dict[tuple[str, str], list[tuple[HostGroup, Cell]]]()
+        for group, cell in zip(groups, place((environment,), tuple(groups.values()), catalog), strict=True):
+            driver, gpus = (group.driver or "").lstrip("Rr"), group.gpus if environment.flavor == "gpu" else ()
+            models = dict.fromkeys((catalog.gpu_model(gpu) or gpu, driver) for gpu in gpus if driver)
+            for host_class in models or (("", ""),):
+                placed.setdefault(host_class, []).append((group, cell))
+        works = [one for one, pairs in placed.items() if any(cell.compatible is not False for _, cell in pairs)]
+        tag, suite, rows = environment.image_tag, suite_plan.digest(), []
+        image = self.registrar.standing(environment.id, environment.flavor, works, tag) if works else None
+        standings = {(one.gpu, one.driver): one for one in image.kinds} if image else {}
+        for gpu, driver in dict.fromkeys((*works, *placed)):
+            pairs, is_possible = placed[gpu, driver], (gpu, driver) in works
+            hosts = [group for group, cell in pairs if (cell.compatible is not False) == is_possible]
+            state: dict[str, Any] = {"state": "unpublished"}
+            if not is_possible:
+                state = {"state": "impossible", "why": pairs[0][1].why}
+            elif image is not None and (standing := standings.get((gpu, driver))):
+                left = fleet_job.is_pending(standing, suite, again=self.options.again)
+                state = {**msgspec.structs.asdict(standing), "digest": image.digest, "left": left}
+            names = [one.name for one in self.host.gpus]
+            fits = is_of_class(gpu, driver, self.host.driver, names, catalog) if gpu else environment.flavor == "cpu"
+            kind = f"{gpu}/{driver}" if gpu else "any host" if environment.flavor == "cpu" else "no GPU"
+            row = FleetRow(
+                **state | {"kind": kind, "gpu": gpu, "driver": driver},
+                environment=environment.id,
+                hosts=tuple(name for host in hosts for name in host.hosts),
+                count=sum(host.count for host in hosts),
+                here=fits and environment.arch == self.arch,
+                exit_code=CODES.get(state["state"], ExitCode.NO_CLAIM),
+            )
+            rows.append(row)
+        return rows
 
-        The records of the environments are those of this folder. Raises UsageError if it lacks one that is necessary.
+    def jobs(self, document: FleetDocument, *, build: bool = False, local: bool = False) -> dict[tuple[str, str], Job]:
+        """Return the job of each pending validation, or of each missing image; with ``local`` those for this host.
+
+        Raises UsageError if this folder lacks the record of an environment.
         """
         options, jobs = self.options, {}
         environments = {environment.id: environment for environment in self.choice.environments}
-        record = cache(lambda name: packed(environments[name], Workspace.here(options.matrix)))
-        terms = {name: getattr(options, name) for name in ("profile", "gpus", "again", "identity", "issuer")}
+        record = cache(lambda name: fleet_job.packed(environments[name], Workspace.here(options.matrix)))
         trusted = tuple(sorted(map(users_text, options.keys)))  # public keys, never a private one
         for row in document.rows:
             environment = environments[row.environment]
             is_here = environment.arch == self.arch if build else row.here
             if not (row.state == "unpublished" if build else row.left) or (local and not is_here):
                 continue
-            image: dict[str, Any] = {"digest": row.digest, "gpu": row.gpu, "driver": row.driver}
-            spec = JobSpec(
+            image = {"digest": row.digest, "gpu": row.gpu, "driver": row.driver}
+            work: dict[str, Any] = {"matrix": self.choice.matrix} if build else image
+            jobs[row.environment, row.kind] = Job(
                 repository=document.repository,
                 environment=row.environment,
-                level=_level(environment),
+                level=environment.flavor,
                 arch=environment.arch,
                 suite=document.suite,
                 record=record(row.environment),
                 max_age_s=self.registrar.max_age_s,
                 trusted=trusted,
-                **terms,
-                **({"matrix": self.choice.matrix} if build else image),
+                profile=options.profile,
+                again=options.again,
+                **work,
             )
-            jobs[row.environment, row.kind] = Job(spec, tuple(host for host in self.hosts if host.name in row.hosts))
         return jobs
 
 
 def open_fleet(options: FleetOptions, catalog: Catalog) -> FleetQuery:
-    openers = openers_of(options.keys, options.identity, options.issuer)
+    openers = openers_of(options.keys, None, None)
     repository = Repository(destination(options.repository), os.environ)
     choice = choose(options.matrix, options.selectors, Workspace.here(), catalog)
     registrar = Registrar(repository, openers, catalog.gpu_model, duration(options.max_age))
     return FleetQuery(options, choice, read_fleet(options.fleet, catalog), registrar, describe())
 
 
-def _rows(environment: Environment, groups: dict[HostGroup, FleetHost], fleet: FleetQuery) -> list[FleetRow]:
-    """Return one row for each host class: first the compatible ones, then the impossible ones."""
-    catalog, why = fleet.choice.catalog, dict[tuple[str, str], str]()
-    works, fails = dict[tuple[str, str], list[HostGroup]](), dict[tuple[str, str], list[HostGroup]]()
-    for group, cell in zip(groups, place((environment,), tuple(groups.values()), catalog), strict=True):
-        for host_class in _classes(environment, group, catalog):
-            (fails if cell.compatible is False else works).setdefault(host_class, []).append(group)
-            why.setdefault(host_class, cell.why)
-    tag, suite, rows = environment.image_tag, suite_plan.digest(), []
-    image = fleet.registrar.standing(environment.id, _level(environment), works, tag) if works else None
-    standings = {(one.gpu, one.driver): one for one in image.kinds} if image else {}
-    for gpu, driver in (*works, *(one for one in fails if one not in works)):
-        hosts = works.get((gpu, driver)) or fails[gpu, driver]
-        state: dict[str, Any] = {"state": "unpublished"}
-        if (gpu, driver) not in works:
-            state = {"state": "impossible", "why": why[gpu, driver]}
-        elif image is not None and (standing := standings.get((gpu, driver))):
-            left = is_pending(standing, suite, again=fleet.options.again)
-            state = {**msgspec.structs.asdict(standing), "digest": image.digest, "left": left}
-        kind = f"{gpu}/{driver}" if gpu else "any host" if environment.flavor == "cpu" else "no GPU"
-        row = FleetRow(
-            **state | {"kind": kind, "gpu": gpu, "driver": driver},
-            environment=environment.id,
-            hosts=tuple(name for host in hosts for name in host.hosts),
-            count=sum(host.count for host in hosts),
-            here=fleet.is_here(environment, gpu, driver),
-            exit_code=code_of(state["state"]),
-        )
-        rows.append(row)
-    return rows
-
-
-def _level(environment: Environment) -> Level:
-    """Return the level that an environment has to reach: a GPU environment has to compute on a GPU."""
-    return "cpu" if environment.flavor == "cpu" else "gpu"
-
-
-def _classes(environment: Environment, host: HostGroup, catalog: Catalog) -> tuple[tuple[str, str], ...]:
-    """Return the classes (GPU, driver) of a host: one for each GPU model, or any host if no GPU is used."""
-    if environment.flavor == "cpu" or host.driver is None or not host.gpus:
-        return (("", ""),)
-    driver = host.driver.lstrip("Rr")
-    return tuple(dict.fromkeys((catalog.gpu_model(gpu) or gpu, driver) for gpu in host.gpus))
-
-
 def run(options: FleetOptions, catalog: Catalog) -> FleetDocument:
-    """Run pending validations on this host, or on a Dask scheduler's workers. Raises UsageError for wrong options."""
-    say = Console().say
-    if options.dask == "local":
-        fleet = open_fleet(options, catalog)
-        trusting(options.sealer(), fleet.registrar.openers)
-
-        def run_here(jobs: Iterable[Job]) -> dict[str, ProofDocument]:
-            return {job.name: prove(job.data, options, catalog) for job in jobs}
-
-        return _run_jobs(fleet, run_here, say)
-    if options.signers or options.keyless:
-        raise UsageError("with --dask the workers sign", hint=f"set {SIGNING_KEY} to the path of the key there")
-    check_address(options.dask, insecure=options.insecure)
-    fleet = open_fleet(options, catalog)
-    with DaskEngine(options.dask, say) as engine:
-        return _run_jobs(fleet, Dispatcher(engine, say, duration(options.timeout)).run, say)
-
-
-def _run_jobs(
-    fleet: FleetQuery, execute: Callable[[Iterable[Job]], dict[str, ProofDocument]], say: Callable[[str], None]
-) -> FleetDocument:
-    """Run what is pending as jobs, first the builds of missing images if that is wanted, and return the state after."""
-    ends: dict[tuple[str, str], ProofDocument] = {}
-    attached: dict[str, None] = {}
+    """Run what is pending, on this host or on Dask's workers, and return the state after; first missing builds."""
+    say, is_local = Console().say, options.dask == "local"
+    if not is_local:
+        check_address(options.dask, insecure=options.insecure)
+    fleet, ends, attached = open_fleet(options, catalog), dict[tuple[str, str], ProofDocument](), dict[str, None]()
     look = partial(with_patience, partial(fleet.survey, "run"), say)
-    for build in (True, False) if fleet.options.build else (False,):
-        jobs = fleet.jobs(look(), build=build, local=fleet.options.dask == "local")
-        ended = execute(jobs.values())
-        ends |= {place: ended[job.name] for place, job in jobs.items()}
-        attached |= {job.spec.digest: None for job in jobs.values() if ended[job.name].did == "attached"}
-    document = look()
-    rows = tuple(_with_end(row, ends.get((row.environment, row.kind))) for row in document.rows)
-    return msgspec.structs.replace(document, rows=rows, ran=tuple(attached))
+    with ExitStack() as stack:
+        if is_local:
+            fleet_job.trusted_signer(fleet.registrar.openers)
+        else:
+            engine = stack.enter_context(closing(DaskEngine(options.dask, say)))
+            dispatcher = Dispatcher(engine, say, duration(options.timeout))
+        for build in (True, False) if options.build else (False,):
+            jobs = fleet.jobs(look(), build=build, local=is_local)
+            unique = {job.name: job for job in jobs.values()}
+            if is_local:
+                ended = {name: fleet_job.prove(job.data, catalog) for name, job in unique.items()}
+            else:
+                ended = dispatcher.run(unique)
+            ends |= {place: ended[job.name] for place, job in jobs.items()}
+            attached |= {job.digest: None for name, job in unique.items() if ended[name].did == "attached"}
+        document: FleetDocument = look()
+    rows = {(row.environment, row.kind): row for row in document.rows}
+    for key, row in rows.items():  # why its job changed nothing: the reasons of a verdict, or an error
+        if (end := ends.get(key)) is not None and (row.left or row.state == "unpublished"):
+            code = end.exit_code if end.exit_code in set(ExitCode) else ExitCode.INFRASTRUCTURE
+            said: dict[str, Any] = {"error": "; ".join(end.reasons), "exit_code": code}
+            if end.did in ("attached", "stands", "published"):
+                said = {"why": "; ".join((*end.reasons, row.why))}
+            rows[key] = msgspec.structs.replace(row, **said)
+    return msgspec.structs.replace(document, rows=tuple(rows.values()), ran=tuple(attached))
 
 
-def _with_end(row: FleetRow, end: ProofDocument | None) -> FleetRow:
-    """Report on a pending row why its job changed nothing: the reasons of a verdict, or an error."""
-    if end is None or not (row.left or row.state == "unpublished"):
-        return row
-    if end.did in ("attached", "stands", "published"):
-        return msgspec.structs.replace(row, why="; ".join((*end.reasons, row.why)))
-    code = end.exit_code if end.exit_code in set(ExitCode) else ExitCode.INFRASTRUCTURE
-    return msgspec.structs.replace(row, error="; ".join(end.reasons), exit_code=code)
+_SCHEDULERS = {"slurm": ("slurm.sbatch", "constraint"), "kubernetes": ("kubernetes-job.yaml", "labels")}
+"""The template of a scheduler, and the field of the fleet file that selects its nodes."""
+
+
+def render_jobs(
+    name: str, jobs: Iterable[Job], hosts: Mapping[str, Sequence[FleetHost]], *, runner: str, **values: str
+) -> dict[str, str]:
+    """Return a file for each host class, by its name. Raises UsageError if its ``hosts`` do not select nodes."""
+    if name == "kubernetes" and not runner:
+        hint = "--runner IMAGE; docs/how-to/validate-a-fleet.md shows how to build it"
+        raise UsageError("Kubernetes needs an image that contains envbuilder", hint=hint)
+    by_class: dict[str, dict[str, Job]] = {}
+    for job in jobs:
+        by_class.setdefault(job.host_class, {})[job.name] = job
+    source, field = _SCHEDULERS[name]
+    template = text_template(f"{source}.j2", {"quote": shlex.quote})
+    files = {}
+    for host_class, same in by_class.items():
+        first = next(iter(same.values()))
+        of_class = hosts[host_class] if first.gpu else ()
+        nodes: Any = next(filter(None, (getattr(host, field) for host in of_class)), {})
+        if first.gpu and not nodes:
+            text = f"no row of the fleet file has {field} for {host_class}: any node of {name.title()} would take it"
+            hint = f"add {field} to {of_class[0].name}: docs/how-to/validate-a-fleet.md shows where they are"
+            raise UsageError(text, hint=hint)
+        file = "-".join(re.findall(r"[a-zA-Z0-9.]+", host_class)) + Path(source).suffix
+        # Named by its content: a scheduler that does not change a job takes the next export as well.
+        key = hashlib.sha256("\n".join(same).encode()).hexdigest()[:12]
+        work = {"job_name": f"{first.name.rpartition('-')[0]}-{key}", "first": first, "nodes": nodes}
+        arch = next(docker for docker, arch in ARCHS.items() if arch == first.arch)
+        specs = [decoding.lossy(job.data) for job in same.values()]
+        files[file] = template.render(file=file, specs=specs, arch=arch, runner=runner, **work, **values)
+    return files
+
+
+def answer(asked: Literal["plan", "status", "run", "export"], options: FleetOptions, catalog: Catalog) -> FleetDocument:
+    if asked == "run":
+        return run(options, catalog)
+    fleet = open_fleet(options, catalog)
+    document = fleet.survey("status" if asked == "status" else "plan")
+    if asked == "export":
+        hosts = {row.kind: [one for one in fleet.hosts if one.name in row.hosts] for row in document.rows if row.left}
+        cluster = {"matrix": document.matrix, "runner": options.runner, "pull_secret": options.pull_secret}
+        files = render_jobs(options.scheduler, fleet.jobs(document).values(), hosts, **cluster)
+        for name, content in files.items():
+            write_atomically(options.output / name, content.encode())
+            Console().say(f"wrote {options.output / name}")
+        if not files:
+            Console().say("nothing is left to validate: no file is written")
+    return document
 
 
 def as_text(document: FleetDocument) -> str:
