@@ -193,34 +193,26 @@ class Case:
     def facts(self) -> frozenset[str]:
         """What the report states: names of fields, messages, complaints, the place, the system, and variables."""
         reported = self.reported
-        fields = {name for name in (*SCALARS, "gpus", "compute_capabilities", "pauses") if getattr(reported, name)}
         texts = [*(row.text for row in reported.evidence), *(row.text for row in self.messages)]
-        went_on = {
-            name for name, marks in GRAMMAR.went_on.items() if any(mark in one for one in texts for mark in marks)
-        }
-        ran = {"loaded", "imported"} if marked("ran", self.messages) else set()
-        values = {
-            self.place,
-            reported.platform,
-            reported.install,
-            reported.origin,
-            reported.distribution,
-            reported.arch,
-            self.driver_fits,
-            "gpu_in_log" if any(row.field == "gpus" and row.trust is Trust.PROVED for row in reported.evidence) else "",
-        }
-        values |= {f"{get(row.signature).layer} message" for row in self.messages}
-        values |= {"message"} if self.messages else set()
-        values |= {"a gpu"} if self.gpu else set()
-        values |= {"before_catalogue"} if self.old is not None else set()
-        values |= {"unserved"} if self.capability and not self.catalog.with_code_for(self.capability) else set()
         images = {reported.image or "", *(text for row in self.messages if (text := row.values.get("image")))}
-        values |= {name for name, tag in GRAMMAR.images.items() if any(re.fullmatch(tag, image) for image in images)}
-        values |= {*reported.packages, *("cudnn" for name in reported.packages if "cudnn" in name)}
-        variables = {f"{name}={value.lower()}" for name, value in reported.environment.items()}
-        named = {row.signature for row in self.messages}
-        found = {*fields, *went_on, *ran, *values, *variables, *reported.environment, *named, *reported.complaints}
-        return frozenset(filter(None, found))
+        ran = bool(marked("ran", self.messages))
+        holds: dict[str, object] = {
+            **{name: getattr(reported, name) for name in (*SCALARS, "gpus", "compute_capabilities", "pauses")},
+            "cudnn": reported.cudnn or any("cudnn" in name for name in reported.packages),
+            **{name: any(mark in text for text in texts for mark in marks) for name, marks in GRAMMAR.went_on.items()},
+            **(dict.fromkeys(("loaded", "imported"), True) if ran else {}),
+            **{name: any(re.fullmatch(tag, image) for image in images) for name, tag in GRAMMAR.images.items()},
+            "message": self.messages,
+            "a gpu": self.gpu,
+            "gpu_in_log": any(row.field == "gpus" and row.trust is Trust.PROVED for row in reported.evidence),
+            "before_catalogue": self.old,
+            "unserved": self.capability and not self.catalog.with_code_for(self.capability),
+        }
+        known = {text for row in self.messages for text in (row.signature, f"{get(row.signature).layer} message")}
+        known |= {f"{name}={value.lower()}" for name, value in reported.environment.items()}
+        named = (self.place, self.driver_fits, reported.platform, reported.install, reported.origin, reported.arch)
+        others = (*named, reported.distribution, *reported.packages, *reported.environment, *reported.complaints)
+        return frozenset(filter(None, (*known, *others, *(name for name, so in holds.items() if so))))
 
     @cached_property
     def driver_fits(self) -> str | None:

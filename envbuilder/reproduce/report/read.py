@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
@@ -171,12 +172,9 @@ def _of(row: Recogniser, match: re.Match[str], number: int, line: str, index: in
 
 
 def _group(group: str, statements: list[ReportStatement]) -> dict[str, str]:
-    best: dict[str, ReportStatement] = {}
-    for row in statements:
-        kind, _, name = row.field.partition(".")
-        if kind == group and name and (name not in best or RANK[row.trust] > RANK[best[name].trust]):
-            best[name] = row
-    return {name: best[name].value for name in sorted(best)}
+    own = [row for row in reversed(statements) if row.field.startswith(f"{group}.")]
+    best = {row.field.partition(".")[2]: row.value for row in sorted(own, key=lambda row: RANK[row.trust])}
+    return {name: best[name] for name in sorted(best)}
 
 
 _REFUSED = "not a supported wheel"
@@ -242,30 +240,28 @@ def gpus(
     own = sorted((s for s in statements if s.field == "gpus"), key=lambda s: (-RANK[s.trust], s.line))
     tiers = [[s for s in own if RANK[s.trust] in ranks] for ranks in ({4, 5}, {2, 3}, {1})]
     base = next((tier for tier in tiers if tier), [])
-    names: dict[str, str] = {}
-    seen: dict[str, dict[str, set[int]]] = {}
-    said: dict[str, int] = {}
+    others, models, names = [s for s in own if s not in base], list[list[ReportStatement]](), list[str]()
     for statement in sorted(base, key=lambda s: s.value.endswith(_CUT)):
-        model = _known_as(statement.value, names)
-        names.setdefault(model, statement.value)
-        seen.setdefault(model, {}).setdefault(statement.source, set()).add(statement.index)
-        said[model] = max(said.get(model, 1), statement.count)
-    others = [statement for statement in own if statement not in base]
-    names = {model: _completed(name, others) for model, name in names.items()}
-    listed = [n for model, n in names.items() for _ in range(max(said[model], *(len(i) for i in seen[model].values())))]
-    known = {_plain(name): name for name in names.values()}
-    strange = [each for each in others if RANK[each.trust] > 1 and _known_as(each.value, known) not in known]
+        same = next((rows for rows in models if _is_same(rows[0].value, statement.value)), None)
+        if same is None:
+            models.append(same := [])
+        same.append(statement)
+    for rows in models:
+        name, cut = rows[0].value, rows[0].value.endswith(_CUT)
+        full = next((s.value for s in others if cut and _plain(s.value).startswith(_plain(name))), name)
+        listed = Counter(source for source, _ in {(row.source, row.index) for row in rows})
+        names += [full] * max(*(row.count for row in rows), *listed.values())
+    strange = [s for s in others if RANK[s.trust] > 1 and not any(_is_same(name, s.value) for name in names)]
     against = (ConflictingStatements(field="gpus", kept=base[0], dropped=other) for other in strange[:4])
-    return tuple(listed[:_MOST_GPUS]), tuple(own), tuple(against)
+    return tuple(names[:_MOST_GPUS]), tuple(own), tuple(against)
 
 
 def without_former(statements: list[ReportStatement], works: Sequence[ReportStatement]) -> list[ReportStatement]:
-    former = [_plain(row.value) for row in works if row.field == "gpus"]
+    former = [row.value for row in works if row.field == "gpus"]
 
     def replaced(row: ReportStatement) -> bool:
-        model = _plain(row.value)
-        same = any(known.endswith(model) or model.endswith(known) for known in former)
-        return row.field == "gpus" and row.trust is Trust.MENTIONED and same
+        said = row.field == "gpus" and row.trust is Trust.MENTIONED
+        return said and any(_is_same(known, row.value) for known in former)
 
     others = any(row.field == "gpus" and not replaced(row) for row in statements)
     return [row for row in statements if not replaced(row)] if others else statements
@@ -278,22 +274,13 @@ def _plain(name: str) -> str:
     return _MODEL.sub("", name.lower())
 
 
-def _completed(name: str, others: Sequence[ReportStatement]) -> str:
-    full = (other.value for other in others if _plain(other.value).startswith(_plain(name)))
-    return next(full, name) if name.endswith(_CUT) else name
-
-
-def _known_as(name: str, names: dict[str, str]) -> str:
-    """Find the same model with more or fewer words: 3090 and RTX 3090, A100 and A100-SXM4-80GB."""
-    model = _plain(name)
-    for known in names:
-        if known == model or known.endswith(model) or model.endswith(known):
-            return known
-        longer, shorter = (known, model) if len(known) > len(model) else (model, known)
-        rest = longer.removeprefix(shorter)
-        if rest != longer and (name.endswith(_CUT) or _FORM_FACTOR.match(rest)):
-            return known
-    return model
+def _is_same(one: str, other: str) -> bool:
+    """Return True for one model with more or fewer words: 3090 and RTX 3090, A100 and A100-SXM4-80GB."""
+    short, long = sorted((_plain(one), _plain(other)), key=len)
+    rest = long[len(short) :] if long.startswith(short) else ""
+    return long.endswith(short) or (
+        rest != "" and (one.endswith(_CUT) or other.endswith(_CUT) or bool(_FORM_FACTOR.match(rest)))
+    )
 
 
 _FORM_FACTOR = re.compile(r"(?:pcie|sxm|nvl|[0-9]{2,3}gb|laptopgpu|mobile|withmaxq)")
@@ -301,16 +288,11 @@ _FORM_FACTOR = re.compile(r"(?:pcie|sxm|nvl|[0-9]{2,3}gb|laptopgpu|mobile|withma
 
 def trimmed(statements: Iterable[ReportStatement]) -> list[ReportStatement]:
     """Drop statements of a weaker recogniser if a stronger one read the same field on the line."""
-    best: dict[tuple[str, int], int] = {}
-    rows = list(statements)
+    rows, best = list(statements), dict[tuple[str, int], int]()
     for row in rows:
-        key = (row.field, row.line)
-        best[key] = max(best.get(key, 0), RANK[row.trust])
-    seen: set[tuple[str, str, int, int]] = set()
-    kept: list[ReportStatement] = []
-    for row in rows:
-        mark = (row.field, row.value, row.line, row.index)
-        if RANK[row.trust] == best[row.field, row.line] and mark not in seen:
-            seen.add(mark)
-            kept.append(row)
-    return sorted(kept, key=lambda row: row.line)
+        best[row.field, row.line] = max(best.get((row.field, row.line), 0), RANK[row.trust])
+    kept = [row for row in rows if RANK[row.trust] == best[row.field, row.line]]
+    first = {(row.field, row.value, row.line, row.index): row for row in reversed(kept)}
+    return sorted(
+        (row for row in kept if row is first[row.field, row.value, row.line, row.index]), key=lambda row: row.line
+    )
