@@ -9,7 +9,6 @@ from typing import Literal, get_args
 import msgspec
 
 from envbuilder import versions
-from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.check import findings_of
 from envbuilder.compat.findings import finding
 from envbuilder.finding import SEVERITY_RANK, Code, Finding, Severity, written
@@ -152,8 +151,6 @@ def _stands(row: MessageMatch, case: Case, asked: set[Complaint]) -> bool:
     weak = goes_on or known.prose or "suggests" in known.marks or known.severity is not Severity.ERROR
     weak = weak and not is_title(row)
     unasked = weak and known.code is not None and asked and explained.isdisjoint(asked)
-    if goes_on and "invisible" not in asked and (case.holds("gpu_created") or case.holds("gpu_said")):
-        return False  # the GPU is there
     return not unasked and not any(map(case.holds, known.refuted_by))
 
 
@@ -214,19 +211,12 @@ def _never_opened(case: Case) -> Iterator[Finding]:
         return
     for row in case.messages:
         library = row.values.get("library", "")
-        opened = _opened_instead(library, release)
-        if opened:
-            named = {"line": row.line, "library": library, "release": release.version, "opened": opened}
+        name = library_name(library)
+        own = next((one for one in release.libraries if one.startswith(f"lib{name}.so")), "")
+        if name in _MENTIONED_CUDA and own and not opens(release, library):
+            named = {"line": row.line, "library": library, "release": release.version, "opened": own}
             yield finding(Code.OTHER_BUILD, "never_opened", **named)
             return
-
-
-def _opened_instead(library: str, release: TensorflowRelease) -> str:
-    """Return the library that the release opens instead of the logged one; '' if it may be this one."""
-    name = library_name(library)
-    if name not in _MENTIONED_CUDA or opens(release, library):
-        return ""
-    return next((own for own in release.libraries if own.startswith(f"lib{name}.so")), "")
 
 
 _BEFORE_AMPERE = (9, 10)

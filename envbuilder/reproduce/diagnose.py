@@ -39,8 +39,6 @@ def predict(case: Case) -> tuple[Finding, ...]:
     proved = frozenset(row.code for row in shown)
     builds = causes.other_builds(case)
     forecasts = causes.by_toolkit(case) if builds else causes.forecast(case)
-    if case.reported.origin in {"source", "conda"} and any(map(is_cause, forecasts if builds else ())):
-        builds = tuple(map(as_remark, builds))
     if case.reported.origin == "conda" and marked("opens", case.messages):
         builds = tuple(map(as_remark, builds))  # the line names the library
     unbuilt = "building" in case.reported.complaints and not case.holds("imported")

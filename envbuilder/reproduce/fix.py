@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
-from packaging.specifiers import SpecifierSet
 
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
@@ -257,11 +256,8 @@ def _ways(search: _Search) -> Iterator[Near[Question]]:
 
 
 def _with_system(near: Near[Question], case: Case) -> Near[Question]:
-    """Add what changes besides: a system without CUDA wheels, and a CUDA that the catalogue does not know."""
-    reported, told = case.reported, case.question.cuda if case.question is not None else None
-    if told is not None and case.catalog.toolkit(told) is None and near.combination.gpu:
-        built = check(near.combination, case.catalog).environment.cuda
-        near = near._replace(changes=(Change("cuda", told, built), *near.changes))
+    """Add the change of a system without CUDA wheels."""
+    reported = case.reported
     old = reported.os or reported.platform
     new = {"macos": "Linux", "windows": "Linux (WSL2)"}.get(reported.platform or "")
     native = reported.platform == "windows" and not versions.at_least(
@@ -336,8 +332,6 @@ def _bounded(name: str, search: _Search) -> Near[Question] | None:
     found = search.nearest(packages=others)
     if wanted is None or found is None or found.changes:
         return None
-    if name in held and SpecifierSet(wanted.removeprefix(name)).contains(held[name], prereleases=True):
-        return None  # it has the version that it needs
     change = Change(name, held.get(name, "as installed"), wanted.removeprefix(name))
     bounded = msgspec.structs.replace(found.combination, packages=(*found.combination.packages, wanted))
     return found._replace(combination=bounded, changes=(change,))
@@ -348,9 +342,6 @@ def _with_wheels(search: _Search) -> Near[Question] | None:
     if found is None or "install" not in {change.field for change in found.changes}:
         return None
     others = tuple(change for change in found.changes if change.field != "install")
-    for change in others:
-        if change.field != "tensorflow" or versions.numbers(change.old) != versions.numbers(change.new or "0"):
-            return None
     return found._replace(changes=(*others, Change("install", "CUDA of the system", None)))
 
 
