@@ -230,11 +230,15 @@ _COMPILED = frozenset({Code.PTX_JIT, Code.GPU_UNSUPPORTED_BY_CUDA})
 
 def slow_starts(case: Case, known: frozenset[Code]) -> Iterator[Finding]:
     """Yield the causes of a slow start or a stall; ``known`` are the codes of the other causes."""
-    pauses = case.reported.pauses
+    reported, pauses = case.reported, case.reported.pauses
     start = next((pause for pause in pauses if any(mark in pause.after for mark in GRAMMAR.starting)), None)
     explained = list(_starting(case, known, start)) if start is not None else []
     yield from explained
-    yield from _waiting(case, known)
+    for row in case.messages if Code.GPU_MEMORY in known else ():
+        if row.signature == "memory_table" and int(row.values["used"]) > 0.8 * int(row.values["total"]):
+            yield finding(Code.GPU_MEMORY, "in_use", used=row.values["used"], total=row.values["total"])
+    if {"stuck", "several"} <= set(reported.complaints) and not known - {Code.OTHER_BUILD, Code.UNKNOWN}:
+        yield finding(Code.STALLS, "several_gpus")
     if pauses and not explained and not known & {*_COMPILED, Code.XLA_TOOLS_MISSING}:
         yield finding(Code.SLOW_PHASE, "pause", **_about(pauses[0]))
 
@@ -255,12 +259,3 @@ def _starting(case: Case, known: frozenset[Code], start: Pause) -> Iterator[Find
         yield finding(Code.PTX_JIT, "start", capability=capability, cuda=reported.cuda, **_about(start))
     if len(reported.gpus) > 1:
         yield finding(Code.SLOW_PHASE, "several_gpus", count=len(reported.gpus))
-
-
-def _waiting(case: Case, known: frozenset[Code]) -> Iterator[Finding]:
-    reported = case.reported
-    for row in case.messages if Code.GPU_MEMORY in known else ():
-        if row.signature == "memory_table" and int(row.values["used"]) > 0.8 * int(row.values["total"]):
-            yield finding(Code.GPU_MEMORY, "in_use", used=row.values["used"], total=row.values["total"])
-    if {"stuck", "several"} <= set(reported.complaints) and not known - {Code.OTHER_BUILD, Code.UNKNOWN}:
-        yield finding(Code.STALLS, "several_gpus")

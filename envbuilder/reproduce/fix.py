@@ -26,7 +26,7 @@ from envbuilder.image.names import reference
 from envbuilder.reproduce.causes import cause_of, codes_without_kernels, table
 from envbuilder.reproduce.diagnose import ReportDiagnosis
 from envbuilder.reproduce.document import Nearest
-from envbuilder.reproduce.grammar import GRAMMAR, OldRelease, old_release
+from envbuilder.reproduce.grammar import GRAMMAR, old_release
 from envbuilder.reproduce.messages.catalog import marked
 from envbuilder.reproduce.question import Case, driver_of, gpus_of, release_of
 from envbuilder.reproduce.rebuild import PUBLISHED, requirement, word
@@ -198,12 +198,6 @@ def _documented(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
 _UNSTATED = {"tensorflow": "(not stated)", "cuda": "as installed", "cudnn": "as installed"}
 
 
-def _old_commands(old: OldRelease, case: Case, near: Question) -> tuple[str, ...]:
-    if case.reported.platform != "windows":
-        return (f"docker run --rm --gpus all -it {word(f'{PUBLISHED}:{old.image_tag(near.tensorflow, near.python)}')}",)
-    return (old.environment, f"pip install 'tensorflow-gpu=={word(near.tensorflow)}'")
-
-
 def known_gpus(case: Case) -> tuple[str, ...]:
     return tuple(name for name in gpus_of(case.reported) if case.catalog.gpu(name) is not None)
 
@@ -359,7 +353,9 @@ def install_commands(case: Case, near: Question, environment: Environment | None
     """
     reported, catalog, old = case.reported, case.catalog, old_release(near.tensorflow)
     if old is not None:
-        return _old_commands(old, case, near)
+        image = word(f"{PUBLISHED}:{old.image_tag(near.tensorflow, near.python)}")
+        pip = (old.environment, f"pip install 'tensorflow-gpu=={word(near.tensorflow)}'")
+        return pip if reported.platform == "windows" else (f"docker run --rm --gpus all -it {image}",)
     question = case.question or msgspec.structs.replace(near, tensorflow="", python=case.python, cuda=None)
     environment = environment if environment is None or environment.cuda_wheels or not near.gpu else None
     release = distributions(near.tensorflow, near.package, "gpu" if near.gpu else None, catalog)[0]  # it works

@@ -19,7 +19,7 @@ from envbuilder.finding import Code, Finding
 from envbuilder.reproduce.grammar import GRAMMAR, old_by, old_by_files, old_release
 from envbuilder.reproduce.messages.catalog import MessageMatch, Text, marked
 from envbuilder.reproduce.question import Case, gpus_of, is_since, places, release_of
-from envbuilder.reproduce.report.reported import Reported, Trust
+from envbuilder.reproduce.report.reported import Trust
 
 _GROWTH = "`config = tf.ConfigProto(); config.gpu_options.allow_growth = True` (for tf.Session)"
 _UPPER = frozenset({"<", "<=", "==", "~="})
@@ -231,23 +231,15 @@ def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
     return finding(Code.MISSING_LIBRARY, variant, openers[-1:], **said, product=product, command=command)
 
 
-def bring_cuda(case: Case) -> str:
-    release = case.release
-    command = _command([release], case, cuda=True, cudnn=True) if release is not None and release.cuda else ""
-    return f"Install CUDA {release.cuda} and cuDNN {release.cudnn}: `{command}`." if release and command else ""
-
-
 def with_command(row: Finding, case: Case) -> Finding:
     release = case.release  # of one with an image, its tag is the shorter way
-    no_image = release is not None and versions.minor(release.version) not in GRAMMAR.published_tags
+    if release is None or not release.cuda:
+        return row
+    no_image = versions.minor(release.version) not in GRAMMAR.published_tags
     other = row.code is Code.CUDA_MISMATCH and no_image and case.reported.platform != "windows"
-    fix = bring_cuda(case) if row.code is Code.MISSING_LIBRARY or other else ""
-    return msgspec.structs.replace(row, fix=fix) if fix else row
-
-
-def _is_proved(field: str, reported: Reported) -> bool:
-    """Return True if a running program printed the value, so that the file was found."""
-    return any(row.field == field and row.trust is Trust.PROVED for row in reported.evidence)
+    command = _command([release], case, cuda=True, cudnn=True) if row.code is Code.MISSING_LIBRARY or other else ""
+    fix = f"Install CUDA {release.cuda} and cuDNN {release.cudnn}: `{command}`."
+    return msgspec.structs.replace(row, fix=fix) if command else row
 
 
 def is_installed(case: Case, *, cudnn: bool = True) -> bool:
@@ -255,7 +247,8 @@ def is_installed(case: Case, *, cudnn: bool = True) -> bool:
     reported, release = case.reported, case.release
     conda = any(row.field == "cuda" and "cudatoolkit" in row.text for row in reported.evidence)
     places = {"pip", "windows", *(["conda"] if conda else [])}
-    if release is None or not reported.cuda or _is_proved("cuda", reported) or case.place not in places:
+    found = any(row.field == "cuda" and row.trust is Trust.PROVED for row in reported.evidence)  # a program printed it
+    if release is None or not reported.cuda or found or case.place not in places:
         return False
     said = any(row.signature == "installed_said" for row in case.messages)
     is_line = versions.major(reported.cuda) >= FIRST_BY_MAJOR or versions.line(reported.cuda) == release.cuda

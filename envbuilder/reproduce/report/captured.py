@@ -55,24 +55,20 @@ class CaptureDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     log: tuple[str, ...] = ()
 
 
-_GROUPS = ("packages", "built", "environment")
-
-
 def statements(text: str) -> Iterator[ReportStatement]:
     document = parse(text)
     if document is None:
         return
     lines = text.split("\n")
-    for field in SCALARS:
-        value = getattr(document, field, None)  # a capture does not contain the name of its image
+    scalars = ((field, getattr(document, field, None), field, -1) for field in SCALARS)  # it has no name of an image
+    groups = ((group, getattr(document, group).items()) for group in ("packages", "built", "environment"))
+    named = ((f"{group}.{name}", value, name, -1) for group, items in groups for name, value in items)
+    lists = ((field, enumerate(getattr(document, field))) for field in ("gpus", "compute_capabilities"))
+    listed = ((field, value, value, index) for field, items in lists for index, value in items)
+    for field, value, key, index in (*scalars, *named, *listed):
         if isinstance(value, str):
-            yield _proved(field, value, lines, f'"{field}"')
-    for group in _GROUPS:
-        for name, value in getattr(document, group).items():
-            yield _proved(f"{group}.{name}", value, lines, f'"{name}"')
-    for field in ("gpus", "compute_capabilities"):
-        for index, value in enumerate(getattr(document, field)):
-            yield _proved(field, value, lines, f'"{value}"', index)
+            line = next((number for number, text in enumerate(lines, start=1) if f'"{key}"' in text), 1)
+            yield statement(field, value, line, lines[line - 1], "capture", Trust.PROVED, index=index)
 
 
 def parse(text: str) -> CaptureDocument | None:
@@ -102,8 +98,3 @@ def _texts(value: object) -> object:
     if isinstance(value, dict):
         return {name: each for name, each in value.items() if isinstance(each, str)}
     return [each for each in value if isinstance(each, str)] if isinstance(value, list) else value
-
-
-def _proved(field: str, value: str, lines: list[str], key: str, index: int = -1) -> ReportStatement:
-    line = next((number for number, text in enumerate(lines, start=1) if key in text), 1)
-    return statement(field, value, line, lines[line - 1], "capture", Trust.PROVED, index=index)
