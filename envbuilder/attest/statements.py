@@ -184,18 +184,21 @@ class _OfAnyVersion(msgspec.Struct, frozen=True):
 Meaning = VerdictPredicate | Notice | FailedResult | Unread | None
 
 
+_SIGNATURE = "application/vnd.dev.cosign.simplesigning.v1+json"  # of cosign: it says nothing about tests
+
+
 def understood(digest: str, payload_type: str, payload: bytes) -> Meaning:
     """Return what a trusted key says about an image; None for a statement of another kind.
 
     Everything that may be a verdict about this image and is not understood refuses it. A statement about another image
     neither accepts nor refuses: anybody can copy it to this image.
     """
-    if payload_type != PAYLOAD_TYPE:
+    if payload_type not in (PAYLOAD_TYPE, _SIGNATURE):
         newer = payload_type.strip().casefold().startswith("application/vnd.in-toto")
         text = f"a trusted key signed {payload_type!r}, which this version cannot read"
-        return Unread(Reason.NEWER_SCHEMA if newer else Reason.UNREADABLE, text, blocks=newer)
+        return Unread(Reason.NEWER_SCHEMA if newer else Reason.UNREADABLE, text)
     try:
-        return _understood(digest, parse(payload))
+        return _understood(digest, parse(payload)) if payload_type != _SIGNATURE else None
     except (PublishError, ValueError, OverflowError) as error:
         return Unread(Reason.UNREADABLE, f"a trusted statement cannot be read: {error}")
 

@@ -40,7 +40,7 @@ MAX_REDIRECTS, MAX_PAGES, MAX_TAGS, MAX_LIST = 5, 1_000, 100_000, 32 << 20
 
 _BUSY_STATUS, _SHORT_PAUSES = (429, 500, 502, 503, 504), ("", "0", "1", "2", "3", "4", "5")
 _REPEATABLE, _REDIRECTS = ("GET", "HEAD", "PUT"), (301, 302, 303, 307, 308)
-_OK, _CREATED, _ACCEPTED, _FIRST_ERROR = 200, 201, 202, 300
+_OK, _CREATED, _ACCEPTED, _EMPTY, _PART, _FIRST_ERROR = 200, 201, 202, 204, 206, 300
 _UNAUTHORIZED, _FORBIDDEN, _MISSING, _THROTTLED, _SERVER_ERROR = 401, 403, 404, 429, 500
 _AUTHORITIES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _WORD = r"[\w!#$%&'*+.^`|~-]++"
@@ -66,7 +66,7 @@ class _Token(msgspec.Struct, frozen=True):
 
 
 class _TagList(msgspec.Struct, frozen=True):
-    tags: tuple[str, ...] | None = None
+    tags: tuple[str, ...] | None
 
 
 class Repository:
@@ -141,10 +141,11 @@ class Repository:
     def tags(self) -> tuple[str, ...] | None:
         """List every tag; None if the repository does not exist. Raises RegistryRefusedError for too many."""
         names: list[str] = []
-        for response in self.pages("tags/list?n=1000", expect=(_OK, _MISSING)):
+        for response in self.pages("tags/list?n=1000", expect=(_OK, _MISSING, _EMPTY, _PART)):
             if response.status == _MISSING:
                 return tuple(sorted(names)) if names else None
-            names += parsed(response.content, _TagList, f"a list of tags of {self.reference.name}").tags or ()
+            whole = response.content if response.status == _OK else b""
+            names += parsed(whole, _TagList, f"a list of tags of {self.reference.name}").tags or ()
             if len(names) > MAX_TAGS:
                 raise RegistryRefusedError(Reason.TOO_MANY, f"{self.reference.name} has more than {MAX_TAGS} tags")
         return tuple(sorted(names))

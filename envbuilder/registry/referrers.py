@@ -38,8 +38,7 @@ ATTEMPTS, PAUSE_S = 5, 0.1
 MAX_ENTRIES = 20_000
 """Attached documents of any type above which an image is refused: they could not be read in time."""
 
-_OK, _NO_API = 200, (400, 404, 405, 501)
-"""Answers of registries with and without the referrers API."""
+_OK, _NO_API = 200, (400, 404, 405, 501)  # with and without the referrers API
 _TAG = re.compile(r"sha256-([0-9a-f]{64})(\.[0-9a-f]{16})?\Z")
 
 
