@@ -135,8 +135,8 @@ def _parts(content: bytes) -> dict[str, msgspec.Raw]:
 def _signers(envelope: Envelope, payload: bytes, trusted: tuple[PublicKey, ...]) -> tuple[SignedBy, ...]:
     """Return the trusted keys with a valid signature on this envelope.
 
-    A signature's ``keyid`` is only a hint (DSSE v1 protocol): every key is tried on every signature. The largest document
-    has 40,000, which take 2 s. An unreadable signature does not affect the others.
+    A signature's ``keyid`` is only a hint (DSSE v1 protocol): every key is tried on every signature: the largest
+    document has 40,000, which take 2 s. An unreadable signature does not affect the others.
     """
     message = pae(envelope.payload_type, payload)
     signatures: set[bytes] = set()

@@ -19,7 +19,7 @@ from envbuilder.cli.options import FilePath, format_option, read_options
 @click.option(
     "--level",
     type=click.Choice(["static", "load", "cpu", "gpu", "multi-gpu"]),
-    help="Require this level; default: cpu, and gpu with --on.",
+    help="Require this level; default: cpu, and gpu with --on, --driver or --gpu.",
 )
 @click.option("--environment", metavar="ID", help="Require this environment; default: the tag if it is an id.")
 @click.option("--tensorflow", metavar="VERSION", help="Require this TensorFlow: 2.20.0, or 2.20.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -101,7 +102,7 @@ def _open(
 ) -> tuple[str, AttachedStatement]:
     """Open one document; return the digest of its content too. Anybody can attach one, so that it may prove nothing."""
     try:
-        content = document(repository, stored)
+        content = document(repository, stored).removeprefix(BOM_UTF8)
         opened = [opener.open(content) for opener in openers]
     except RegistryRefusedError as error:  # envbuilder publishes no document that is malformed or too large
         is_foreign = isinstance(error, MalformedError) or error.fault in (Reason.UNREADABLE, Reason.TOO_LARGE)

@@ -78,7 +78,7 @@ class VerifyOptions:
 def verify_image(options: VerifyOptions, model_of: ModelOf) -> Verification:
     """Verify the image of the options. Raises UsageError if one is not understood, or if they contradict each other.
 
-    With host classes, the required level is ``gpu`` by default.
+    With host classes, a driver or a GPU, the required level is ``gpu`` by default.
     """
     if options.on is not None and (options.driver is not None or options.gpu is not None):
         raise UsageError("--on names drivers and GPUs itself", hint="leave --driver and --gpu out")
@@ -99,8 +99,9 @@ def verify_image(options: VerifyOptions, model_of: ModelOf) -> Verification:
 
 
 def requirement_of(options: VerifyOptions, model_of: ModelOf) -> Requirement:
+    hosts = (options.on, options.driver, options.gpu)
     return Requirement(
-        level=options.level or ("gpu" if options.on is not None else "cpu"),
+        level=options.level or ("gpu" if any(one is not None for one in hosts) else "cpu"),
         driver=read_driver(options.driver) if options.driver is not None else None,
         gpu=read_gpu(options.gpu, model_of) if options.gpu is not None else None,
         max_age_s=duration(options.max_age),

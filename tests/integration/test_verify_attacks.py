@@ -9,6 +9,7 @@ import gzip
 import io
 import json
 import time
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -664,6 +665,9 @@ STATEMENTS = [
             *(ENVELOPE.upper(), "application/json", "application/octet-stream", "text/plain", OTHER_TYPE),
         )
     ],
+    Row(
+        "a FAILED after a byte order mark", after_good(sealed_as(ENVELOPE, lambda sealed: BOM_UTF8 + sealed)), "FAILED"
+    ),
     Row("a PASSED that is there as a bundle too", after_good(bundles(gpu_verdict())), ""),
     Row(
         "a good verdict, and a trusted key on no statement", after_good(lambda s: s.attach(s.seal(b"[]"))), "UNREADABLE"
