@@ -66,11 +66,15 @@ def test_each_host_class_has_one_script_and_each_image_one_task() -> None:
         assert all(line.startswith("#") for line in head.splitlines()), "Slurm reads directives before any command"
 
 
-@pytest.mark.parametrize(("scheduler", "text"), [("slurm", "no row .* Slurm"), ("kubernetes", "no row .* Kubernetes")])
-def test_host_class_without_a_constraint_or_labels_is_refused(scheduler: str, text: str) -> None:
+def test_host_class_without_a_constraint_or_labels_is_refused_and_a_pod_without_envbuilder() -> None:
     """Any node would take the job, and report a result for the wrong host class."""
-    with pytest.raises(UsageError, match=text):
-        exported(scheduler, *CLUSTER, fleet=FLEET[:1])
+    for scheduler, runner, text in (
+        ("slurm", "", "no row .* Slurm"),
+        ("kubernetes", "runner", "no row .* Kubernetes"),
+        ("kubernetes", "", "image that contains envbuilder"),
+    ):
+        with pytest.raises(UsageError, match=text):
+            exported(scheduler, runner, fleet=FLEET[:1])
 
 
 @pytest.mark.parametrize("text", ["a b", "a\nb", "$(id)", "a;b", "'", "a100 --wrap=x"])
@@ -152,16 +156,11 @@ def test_kubernetes_job_runs_on_nodes_of_its_host_class() -> None:
     assert gpu["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
     assert cpu["nodeSelector"] == {"kubernetes.io/arch": "amd64"}
     assert "tolerations" not in cpu
+    limits = [one["containers"][0]["resources"]["limits"].get("nvidia.com/gpu") for one in (gpu, cpu)]
+    assert limits == [1, None]
     (term,) = gpu["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     template = kubernetes()["any-host.yaml"][-1]["spec"]["template"]
     assert term["labelSelector"]["matchLabels"] == template["metadata"]["labels"], "one validation on a node"
-
-
-def test_gpu_is_requested_once() -> None:
-    limits = {
-        name: pod(name)["containers"][0]["resources"]["limits"] for name in ("A100-550.54.15.yaml", "any-host.yaml")
-    }
-    assert [one.get("nvidia.com/gpu") for one in limits.values()] == [1, None]
 
 
 def test_pod_has_no_more_rights_than_the_engine_needs_and_an_answer_ends_its_index() -> None:
@@ -180,8 +179,3 @@ def test_pod_has_no_more_rights_than_the_engine_needs_and_an_answer_ends_its_ind
     assert job["backoffLimitPerIndex"] == 3
     assert spec["restartPolicy"] == "Never", "required by the policy"
     assert "activeDeadlineSeconds" not in job, "a queue may be long"
-
-
-def test_kubernetes_without_an_image_of_envbuilder_is_refused() -> None:
-    with pytest.raises(UsageError, match="image that contains envbuilder"):
-        exported("kubernetes")
