@@ -39,11 +39,10 @@ def predict(case: Case) -> tuple[Finding, ...]:
     proved = frozenset(row.code for row in shown)
     builds = causes.other_builds(case)
     forecasts = causes.by_toolkit(case) if builds else causes.forecast(case)
-    if case.reported.origin == "conda" and marked("opens", case.messages):
-        builds = tuple(map(as_remark, builds))  # the line names the library
     unbuilt = "building" in case.reported.complaints and not case.holds("imported")
-    if case.reported.origin == "source" and (unbuilt or (any(map(is_cause, shown)) and not symptoms)):
-        builds = tuple(map(as_remark, builds))  # the line says more about it
+    named = case.reported.origin == "conda" and bool(marked("opens", case.messages))
+    if named or (case.reported.origin == "source" and (unbuilt or (any(map(is_cause, shown)) and not symptoms))):
+        builds = tuple(map(as_remark, builds))  # a line says more about it
     if any(cause_of(row.code).area == "kernels" and explains(row.code, case.reported) for row in forecasts):
         memory = {row.code for row in shown if row.code is Code.STALLS} if marked("memory", case.messages) else set()
         shown = tuple(row for row in shown if row.code not in memory)
@@ -245,18 +244,12 @@ def _better(row: Finding, facts: Facts) -> str:
     return next((text for each in cause_of(row.code).fixes if (text := filled_or_none(each, facts))), row.fix)
 
 
-_OPENING = {
-    "noise": "The message in question is harmless. ",
-    "code": "This is not a problem of the environment. ",
-}
-
-
 def _of_message(row: MessageMatch, facts: Facts, common: dict[str, Any]) -> ReportDiagnosis:
     known, own = get(row.signature), filled(get(row.signature).fix, facts)
     outside, program = "outside" in known.marks, known.layer == "code"
     sure: Confidence = "certain" if program and row.exact and not known.prose else "likely"
     return ReportDiagnosis(
-        cause=_OPENING.get(known.layer, "") + filled(known.cause, facts),
+        cause=GRAMMAR.openings.get(known.layer, "") + filled(known.cause, facts),
         confidence="unsure" if "suggests" in known.marks else sure,
         place="build" if outside else "program" if program else "unknown",
         fix=own if own != _NOTHING else GRAMMAR.ask["harmless"] if known.layer == "noise" else "",
@@ -275,9 +268,8 @@ def _answering(case: Case) -> MessageMatch | None:
 
 def _fitting(case: Case) -> str:
     reported, release = case.reported, case.release
-    if release is None or case.question is None or not reported.cuda or reported.origin or case.question.cuda is None:
-        return ""
-    if any(map(is_cause, findings_of(case.question, case.catalog))):
+    question = case.question if release is not None and reported.cuda and not reported.origin else None
+    if question is None or question.cuda is None or any(map(is_cause, findings_of(question, case.catalog))):
         return ""
     cudnn = f", cuDNN {reported.cudnn}" if reported.cudnn else ""
     return f" The stated versions (TensorFlow {reported.tensorflow}, CUDA {reported.cuda}{cudnn}) go together."
@@ -290,12 +282,10 @@ def _told_apart(case: Case) -> str:
     """Say which single version the report changes between what works and what fails; '' if it does not say."""
     reported = case.reported
     others = {name: [row.value for row in reported.works if row.field == name] for name in _COMPARED}
-    apart = {name: values for name, values in others.items() if values and getattr(reported, name, None)}
-    if len(apart) != 1 or not reported.complaints:
-        return ""
-    name, values = next(iter(apart.items()))
-    failing = getattr(reported, name)
-    if not isinstance(failing, str) or failing in values:
+    apart = [(name, values) for name, values in others.items() if values and getattr(reported, name)]
+    name, values = apart[0] if len(apart) == 1 and reported.complaints else ("", [])
+    failing = getattr(reported, name) if name else ""
+    if not name or failing in values:
         return ""
     working = listed(list(dict.fromkeys(values)))
     names = f"{GRAMMAR.titles[name]} {working} works and {failing} does not"

@@ -82,6 +82,8 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     facts: dict[str, tuple[str, ...]]
     startup_commands: dict[str, str]
     not_asked: dict[str, tuple[str, ...]]
+    needs: dict[str, str]
+    openings: dict[str, str]
 
     def open_question(self, complaints: tuple[str, ...]) -> OpenQuestion:
         return next((row for name, row in self.open_questions.items() if name in complaints or not name))

@@ -22,6 +22,7 @@ from envbuilder.image.host_settings import host_files
 from envbuilder.image.names import REPRODUCED, REPRODUCED_LABEL
 from envbuilder.reproduce.analysis import Analysis, analyse, with_command
 from envbuilder.reproduce.document import NearestRun, Recipe, ReproduceDocument, Run
+from envbuilder.reproduce.grammar import GRAMMAR
 from envbuilder.reproduce.messages.catalog import MessageMatch, error_messages, get, match
 from envbuilder.reproduce.report import captured
 from envbuilder.simulated import profile as profiles
@@ -127,15 +128,6 @@ def proof(document: ReproduceDocument, seen: RunObservation) -> NearestRun:
     return NearestRun(proven=False if failed else reproduced or None, needs=needs, **seen.shown)
 
 
-_NEEDS = {
-    "gpu": "a GPU",
-    "architecture": "a GPU of the reporter's architecture",
-    "host": "a host with the reporter's driver and kernel",
-    "other-system": "the reporter's system or processor",
-    "driver": "the reporter's driver",
-}
-
-
 def compare(
     reported: tuple[MessageMatch, ...],
     seen: tuple[MessageMatch, ...],
@@ -156,7 +148,7 @@ def compare(
     pairs = tuple((row.text, twin.text) for row in wanted if (twin := _same_message(row, seen)) is not None)
     if not possible and not pairs:
         kinds = sorted({get(row.signature).proof for row in wanted})
-        return Run(needs=f"it takes {', '.join(_NEEDS[kind] for kind in kinds)}")
+        return Run(needs=f"it takes {', '.join(GRAMMAR.needs[kind] for kind in kinds)}")
     missing = [row for row in possible if _same_message(row, seen) is None]
     if pairs and not missing:
         return Run(reproduced=True, proof=pairs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -25,27 +25,14 @@ _GROWTH = "`config = tf.ConfigProto(); config.gpu_options.allow_growth = True` (
 _UPPER = frozenset({"<", "<=", "==", "~="})
 
 
-class _Settings:
-    """Writes ``{set[NAME=value]}``: the command that sets a variable."""
+class _Written:
+    """Writes ``{name[KEY]}`` of a text by a function; a KeyError makes it unknown."""
 
-    def __init__(self, template: str) -> None:
-        self.template = template
+    def __init__(self, written: Callable[[str], str]) -> None:
+        self.written = written
 
-    def __getitem__(self, setting: str) -> str:
-        name, _, value = setting.partition("=")
-        return self.template.replace("{name}", name).replace("{value}", value)
-
-
-class _Conditions:
-    """Writes nothing for ``{if[CONDITIONS]}`` if they hold, and is unknown otherwise."""
-
-    def __init__(self, case: Case) -> None:
-        self.case = case
-
-    def __getitem__(self, conditions: str) -> str:
-        if self.case.holds(conditions):
-            return ""
-        raise KeyError(conditions)
+    def __getitem__(self, key: str) -> str:
+        return self.written(key)
 
 
 Facts = Mapping[str, object]
@@ -61,7 +48,16 @@ def terms(case: Case) -> Facts:
     release = case.release if reported.origin is None else None  # another build has another CUDA
     words = places()[case.place]
     image = reported.image or "IMAGE"
-    settings = _Settings(words.set.replace("{image}", image))
+
+    def set_variable(setting: str) -> str:
+        name, _, value = setting.partition("=")
+        return words.set.replace("{image}", image).replace("{name}", name).replace("{value}", value)
+
+    def if_they_hold(conditions: str) -> str:
+        if not case.holds(conditions):
+            raise KeyError(conditions)
+        return ""
+
     version = release_of(reported.tensorflow) if reported.tensorflow and case.version else None
     old = old_release(version)
     rows = distributions(version or "", None, None, catalog)
@@ -90,10 +86,12 @@ def terms(case: Case) -> Facts:
     }
     found = {
         **{name: _first(paths, sources) for name, paths in GRAMMAR.facts.items()},
-        "if": _Conditions(case),
+        "if": _Written(if_they_hold),
         "served_by": span(catalog.with_code_for(capability)) or None if capability is not None else None,
         "release": version,
-        "grow": settings["TF_FORCE_GPU_ALLOW_GROWTH=true"] if not version or is_since("1.14", reported) else _GROWTH,
+        "grow": set_variable("TF_FORCE_GPU_ALLOW_GROWTH=true")
+        if not version or is_since("1.14", reported)
+        else _GROWTH,
         "gpu": gpu,
         "pythons": f"{row.pythons[0]} to {row.pythons[-1]}" if row is not None and row.pythons else old and old.pythons,
         "pinned": wanted if name else None,
@@ -108,7 +106,7 @@ def terms(case: Case) -> Facts:
         "newest_pythons": f"{newest.pythons[0]} to {newest.pythons[-1]}",
         "reinstall": f"pip uninstall -y {' '.join(DISTRIBUTIONS)} tensorflow-intel && pip install {wanted}",
         "give_gpu": words.gpu.replace("{image}", image),
-        "set": settings,
+        "set": _Written(set_variable),
     }
     for name in ("numpy", "protobuf", "keras"):
         found[name] = bounds(name, row) if row is not None else None

@@ -115,7 +115,4 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
     complaints: tuple[Complaint, ...] = ()
 
 
-SCALARS = (
-    "tensorflow", "distribution", "build", "python", "cuda", "cudnn", "driver", "driver_cuda", "os", "platform", "arch",
-    "install", "image",
-)  # fmt: skip
+SCALARS = tuple(row.name for row in msgspec.structs.fields(Reported) if row.default is None and row.name != "origin")
