@@ -24,19 +24,19 @@ BUNDLE = f"{BUNDLES}.v0.3+json"
 STATEMENTS = (ENVELOPE, BUNDLES)
 
 
-class EnvelopeSignature(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One signature in base64; ``keyid`` proves nothing."""
-
-    sig: str
-    keyid: str | None = ""
-
-
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The signed document as it is stored; ``payload`` is base64."""
+    """The signed document as it is stored; ``payload`` is base64.
+
+    A signature is ``sig`` in base64 and ``keyid``, which proves nothing. An entry of another form affects none.
+    """
 
     payload: str
     payload_type: str
-    signatures: tuple[EnvelopeSignature, ...]
+    signatures: tuple[Any, ...]
+
+    @property
+    def signed(self) -> tuple[dict[str, Any], ...]:
+        return tuple(one for one in self.signatures if isinstance(one, dict) and isinstance(one.get("sig"), str))
 
 
 class SignedBy(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ def pae(payload_type: str, payload: bytes) -> bytes:
 def seal(payload: bytes, payload_type: str, *signers: PrivateKey) -> Envelope:
     message = pae(payload_type, payload)
     signatures = tuple(
-        EnvelopeSignature(sig=base64.b64encode(signer.sign(message)).decode(), keyid=signer.keyid) for signer in signers
+        {"sig": base64.b64encode(signer.sign(message)).decode(), "keyid": signer.keyid} for signer in signers
     )
     return Envelope(payload=base64.b64encode(payload).decode(), payload_type=payload_type, signatures=signatures)
 
@@ -92,8 +92,8 @@ def bundled(sealed: bytes) -> bytes:
     The signatures lose their key ids, since cosign names keys in another way; the bundle has the first as its hint.
     """
     envelope: Envelope = parsed(sealed, Envelope, "a DSSE envelope")
-    named = envelope.signatures[0].keyid if envelope.signatures else ""
-    bare = tuple(EnvelopeSignature(sig=one.sig) for one in envelope.signatures)
+    named = envelope.signed[0].get("keyid") if envelope.signed else ""
+    bare = tuple({"sig": one["sig"]} for one in envelope.signed)
     material = {"publicKey": {"hint": named or ""}, "tlogEntries": ()}
     signed = msgspec.structs.replace(envelope, signatures=bare)
     return msgspec.json.encode({"mediaType": BUNDLE, "verificationMaterial": material, "dsseEnvelope": signed})
@@ -118,7 +118,7 @@ class KeyOpener:
             return Opened(payload_type=envelope.payload_type, payload=payload, signed_by=signed_by)
         if envelope.payload_type != PAYLOAD_TYPE:
             raise MalformedError(f"the envelope holds {envelope.payload_type!r}, not a statement")
-        claimed = [signature.keyid or "" for signature in envelope.signatures]
+        claimed = [str(one.get("keyid") or "") for one in envelope.signed]
         if set(self.names) & set(claimed):
             return Unread(Reason.BAD_SIGNATURE, "the signature is invalid: the statement was altered", blocks=False)
         claimants = ", ".join(keyid[:16] or "a key without a name" for keyid in claimed[:5]) or "nobody"
@@ -135,23 +135,23 @@ def _parts(content: bytes) -> dict[str, msgspec.Raw]:
 def _signers(envelope: Envelope, payload: bytes, trusted: tuple[PublicKey, ...]) -> tuple[SignedBy, ...]:
     """Return the trusted keys with a valid signature on this envelope.
 
-    A signature's ``keyid`` is only a hint (DSSE v1 protocol): every key is tried on every signature: the largest
-    document has 40,000, which take 2 s. An unreadable signature does not affect the others.
+    A signature's ``keyid`` is only a hint (DSSE v1 protocol). Every key is tried on every signature: the largest
+    document has 40,000, which take 2 s. An unreadable one does not affect the others.
     """
     message = pae(envelope.payload_type, payload)
     signatures: set[bytes] = set()
-    for one in envelope.signatures:
+    for one in envelope.signed:
         with suppress(PublishError):
-            signatures.add(decoded(one.sig))
+            signatures.add(decoded(one["sig"]))
     holding = (key for key in trusted if any(key.verify(message, found) for found in signatures))
     return tuple(SignedBy(name=key.keyid, expires=key.expires) for key in holding)
 
 
 def decoded(text: str) -> bytes:
-    """Decode base64 in the standard and in the URL-safe alphabet, as DSSE requires."""
+    """Decode base64 in the standard and in the URL-safe alphabet, as DSSE requires, also in lines."""
     try:
         with decoding.damaged("not base64"):
-            plain = text.encode("ascii").translate(bytes.maketrans(b"-_", b"+/"))
+            plain = text.encode("ascii").translate(bytes.maketrans(b"-_", b"+/"), b" \t\r\n")
             return base64.b64decode(plain + b"=" * (-len(plain) % 4), validate=True)
     except decoding.DamagedError as error:
         raise MalformedError(f"{error} in a DSSE envelope") from error

@@ -665,6 +665,20 @@ STATEMENTS = [
             *(ENVELOPE.upper(), "application/json", "application/octet-stream", "text/plain", OTHER_TYPE),
         )
     ],
+    *[
+        Row(f"a FAILED whose {name}", after_good(seals(change, failed("cpu"))), "FAILED")
+        for name, change in (
+            (
+                "payload is in lines",
+                lambda one, _: {"payload": base64.encodebytes(base64.b64decode(one["payload"])).decode()},
+            ),
+            ("signature is beside null", lambda one, _: {"signatures": [None, *one["signatures"]]}),
+            (
+                "signature has a number for its key",
+                lambda one, _: {"signatures": [e | {"keyid": 7} for e in one["signatures"]]},
+            ),
+        )
+    ],
     Row(
         "a FAILED after a byte order mark", after_good(sealed_as(ENVELOPE, lambda sealed: BOM_UTF8 + sealed)), "FAILED"
     ),
