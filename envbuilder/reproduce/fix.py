@@ -239,7 +239,7 @@ def _ways(search: _Search) -> Iterator[Near[Question]]:
     question, lead = search.question, search.lead
     if lead is None or (not cause_of(lead).no_kernels and _before_all(question, search.catalog)):
         return
-    wsl = windows and versions.at_least(question.tensorflow, FIRST_WITHOUT_WINDOWS_GPU)
+    wsl = windows and not _serves_windows(question.tensorflow)
     found = search.nearest(cuda=None, cudnn=None, install=None) if wsl else search.nearest()  # WSL2 has its own CUDA
     found = found or nearest_with_driver(search.question, search.works)
     if found is not None:
@@ -249,14 +249,16 @@ def _ways(search: _Search) -> Iterator[Near[Question]]:
         yield _with_system(other, search.case)
 
 
+def _serves_windows(version: str) -> bool:
+    return not versions.at_least(version, FIRST_WITHOUT_WINDOWS_GPU)
+
+
 def _with_system(near: Near[Question], case: Case) -> Near[Question]:
     """Add the change of a system without CUDA wheels."""
     reported = case.reported
     old = reported.os or reported.platform
     new = {"macos": "Linux", "windows": "Linux (WSL2)"}.get(reported.platform or "")
-    native = reported.platform == "windows" and not versions.at_least(
-        near.combination.tensorflow, FIRST_WITHOUT_WINDOWS_GPU
-    )
+    native = reported.platform == "windows" and _serves_windows(near.combination.tensorflow)
     if old is None or new is None or native or not near.combination.gpu:
         return near
     return near._replace(changes=(Change("system", old, new), *near.changes))
@@ -340,7 +342,6 @@ def _with_wheels(search: _Search) -> Near[Question] | None:
 
 
 _WSL = "wsl --install -d Ubuntu"
-_LAST_WINDOWS_GPU = "2.10"
 _BROUGHT = {"tensorflow", "package", "install", "cuda", "cudnn"}
 """Fields of which each change takes more than a package."""
 
@@ -360,7 +361,7 @@ def install_commands(case: Case, near: Question, environment: Environment | None
     environment = environment if environment is None or environment.cuda_wheels or not near.gpu else None
     release = distributions(near.tensorflow, near.package, "gpu" if near.gpu else None, catalog)[0]  # it works
     version = release.version
-    native = reported.platform == "windows" and not versions.at_least(version, f"{_LAST_WINDOWS_GPU}.99")
+    native = reported.platform == "windows" and _serves_windows(version)
     lines = [_WSL] if reported.platform == "windows" and not native and near.gpu else []
     if near.python and near.python != question.python:
         activate = r"tf\Scripts\activate" if native else ". tf/bin/activate"

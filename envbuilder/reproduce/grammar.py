@@ -185,17 +185,16 @@ def tidy_gpu(text: str) -> str:
     return _UPPER.sub(lambda name: name[0].upper(), respelt(text, "gpu").strip())
 
 
+_FUNCTIONS: dict[str, Callable[[str], str]] = {
+    "": str, "lower case": str.lower, "number": cudnn_of_number, "gpu": tidy_gpu,
+}  # fmt: skip
+
+
 def converted(group: str, text: str) -> tuple[str, str]:
     """Return the field of a group and its value: a function's, respelt, or the same for every text."""
     field, how = GRAMMAR.conversions.get(group, (group, ""))
-    functions: dict[str, Callable[[str], str]] = {
-        "": str,
-        "lower case": str.lower,
-        "number": cudnn_of_number,
-        "gpu": tidy_gpu,
-    }
-    if how in functions:
-        return field, functions[how](text)
+    if how in _FUNCTIONS:
+        return field, _FUNCTIONS[how](text)
     return field, respelt(text, how) if how in GRAMMAR.spellings else how
 
 

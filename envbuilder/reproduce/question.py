@@ -253,10 +253,8 @@ class Case:
         stated = release_of(self.reported.tensorflow)
         if self.catalog.version(stated) is not None or not is_version(stated) or not Version(stated).is_prerelease:
             return stated
-        line = (
-            text for text in reversed(self.catalog.final_versions) if versions.minor(text) == versions.minor(stated)
-        )
-        return next((text for text in line if any(row.gpu for row in self.catalog.distributions(text))), stated)
+        line = [text for text in self.catalog.final_versions if versions.minor(text) == versions.minor(stated)]
+        return next((text for text in line[::-1] if any(row.gpu for row in self.catalog.distributions(text))), stated)
 
     @cached_property
     def old(self) -> OldRelease | None:
@@ -264,11 +262,9 @@ class Case:
         python, cuda, cudnn = self.reported.python, self.reported.cuda, self.reported.cudnn
         if self.version is not None or (python is not None and versions.at_least(python, "3.8")):
             return old_release(self.version)
-        runtime = next(
-            (row.values["runtime"] for row in self.messages if row.values.get("runtime", "").isdigit()), None
-        )
-        if runtime is not None:
-            return old_by(cudnn=cudnn_of_number(runtime))
+        numbers = [text for row in self.messages if (text := row.values.get("runtime", "")).isdigit()]
+        if numbers:
+            return old_by(cudnn=cudnn_of_number(numbers[0]))
         named = [row.values["library"] for row in self.messages if "library" in row.values]
         by_installed = old_by(cuda=cuda, cudnn=cudnn) if cuda is not None and python is not None else None
         return old_by_files(named, cudnn) if named else by_installed
@@ -290,10 +286,8 @@ class Case:
     def gpu(self) -> bool:
         reported = self.reported
         stated = (reported.gpus, reported.driver, reported.driver_cuda, reported.cuda, reported.cudnn)
-        named = any(
-            row.signature == "and_cuda_tried" or get(row.signature).layer in _GPU_LAYERS for row in self.messages
-        )
-        return any(stated) or named
+        named = {text for row in self.messages for text in (row.signature, get(row.signature).layer)}
+        return any(stated) or not named.isdisjoint({*_GPU_LAYERS, "and_cuda_tried"})
 
     @cached_property
     def question(self) -> Question | None:

@@ -65,16 +65,11 @@ _OF_THE_DRIVER = re.compile(r"CUDA Version\s{2,60}:|UMD Version")
 
 
 def _evidence(target: str, value: str, number: int, line: str) -> Iterator[ReportStatement]:
-    if (
-        _NOTHING.match(value)
-        or ".cc:" in value
-        or ("cud" in target and "rocm" in value.lower())
-        or _OF_THE_DRIVER.search(line)
-    ):
+    other = ".cc:" in value or ("cud" in target and "rocm" in value.lower()) or _OF_THE_DRIVER.search(line)
+    if other or _NOTHING.match(value):
         return
-    value = without_addresses(value)
     reader = _READERS.get(target, _searched)
-    for name, text, count in reader(target, value[:300]):
+    for name, text, count in reader(target, without_addresses(value)[:300]):
         # "source" is the preselected answer of a form: any other statement outranks it.
         trust = Trust.MENTIONED if (name, text) == ("install", "source") else Trust.STATED
         yield statement(name, text, number, line, "form", trust, count=count)
@@ -183,10 +178,8 @@ _ROW = re.compile(r"(?m)^ {0,8}(?:# )?[a-z0-9][a-z0-9._-]{0,63} {1,60}(?:[0-9]|v
 def package(name: str, version: str, number: int, line: str, trust: Trust) -> Iterator[ReportStatement]:
     canonical = re.sub(r"[-_.]+", "-", name).lower()
     yield statement(f"packages.{canonical}", version, number, line, "package", trust)
-    if canonical not in _DISTRIBUTIONS:
-        return
-    build = _DISTRIBUTIONS[canonical]
-    if re.fullmatch(RELEASE, version, re.ASCII):
+    build = _DISTRIBUTIONS.get(canonical)
+    if build is not None and re.fullmatch(RELEASE, version, re.ASCII):
         yield statement("tensorflow", version, number, line, "package", trust)
         yield statement("distribution", canonical, number, line, "package", trust)
         if build != "any":
