@@ -142,8 +142,8 @@ class Repository:
         """List every tag; None if the repository does not exist. Raises RegistryRefusedError for too many."""
         names: list[str] = []
         for response in self.pages("tags/list?n=1000", expect=(_OK, _MISSING, _EMPTY, _PART)):
-            if response.status == _MISSING:
-                return tuple(sorted(names)) if names else None
+            if response.status == _MISSING and not names:
+                return None
             whole = response.content if response.status == _OK else b""
             names += parsed(whole, _TagList, f"a list of tags of {self.reference.name}").tags or ()
             if len(names) > MAX_TAGS:
@@ -151,10 +151,10 @@ class Repository:
         return tuple(sorted(names))
 
     def pages(self, path: str, *, expect: tuple[int, ...]) -> Iterator[Response]:
-        """Fetch every page of a list. Raises RegistryRefusedError for a link out of the registry or to itself."""
+        """Fetch every page of a list; a refusal of a later one is yielded. Raises RegistryRefusedError for a bad link."""
         for _ in range(MAX_PAGES):
-            answer = self.send("GET", path, expect=expect, limit=MAX_LIST)
-            yield answer
+            yield (answer := self.send("GET", path, expect=expect, limit=MAX_LIST))
+            expect = tuple(range(_OK, _SERVER_ERROR))
             if not (path := _next_page(answer)):
                 return
         raise RegistryRefusedError(Reason.TOO_MANY, f"the registry answers in more than {MAX_PAGES} pages")

@@ -402,6 +402,13 @@ def second_page(action: Action) -> Attack:
     return after_good(lambda s: s.rules.on("referrers/.*page=2", action).on(REFERRERS, link))
 
 
+def broken_tags(status: int) -> Attack:
+    """Let a registry without the API list tags on two pages, of which the second has a status."""
+    link = answers(200, b'{"tags":["x"]}', Link='<?last=x>; rel="next"')
+    without = (REFERRERS, answers(404))
+    return after_good(lambda s: s.rules.on("tags/list.*last=x", answers(status)).on("tags/list", link).on(*without))
+
+
 def endless_pages(front: Front) -> None:
     number = int(front.path.partition("page=")[2] or 0)
     index(Link=f'<?page={number + 1}>; rel="next"')(front)
@@ -705,6 +712,10 @@ VERDICTS = [
 
 
 LISTS = [
+    *[
+        Row(f"page 2 of the tags is {status}", broken_tags(status), "BAD_ANSWER")
+        for status in (204, 401, 403, 404, 405)
+    ],
     Row("a statement is listed and not there", lists(lambda _, known: [entry(known), entry(GONE)]), "NOT_THERE"),
     Row("a statement's content is not there", after_good(loses_blob), "NOT_THERE"),
     Row(
