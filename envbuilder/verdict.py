@@ -242,7 +242,8 @@ def contradiction(verdict: Verdict) -> str:
         bad = [check.name for check in verdict.checks if check.outcome != "skipped" and not is_passed(check)]
         if bad or errors:
             return f"it says PASSED, but its own results give errors: {', '.join(bad) or 'in no check'}"
-        if verdict.level in LEVELS[3:] and (flavor == "cpu" or verdict.host.driver is None):
+        has_driver = (verdict.host.driver or "").replace(".", "").isdecimal()
+        if verdict.level in LEVELS[3:] and (flavor == "cpu" or not has_driver):
             lacking = "GPU image" if flavor == "cpu" else "driver"
             return f"it says level {verdict.level}, but its own results give no {lacking}"
     requires = required_levels(flavor, gpus=2 if "multi-gpu" in verdict.requires else 1)

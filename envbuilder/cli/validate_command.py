@@ -43,9 +43,8 @@ def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
     from envbuilder.errors import UsageError
-    from envbuilder.simulated import compiler, profile
     from envbuilder.validation.suite_session import progress_of
-    from envbuilder.validation.validate import ValidationRequest, validate_here
+    from envbuilder.validation.validate import ValidationRequest, simulation, validate_here
     from envbuilder.validation.validate_request import as_text, validate_target
     from envbuilder.workspace import Workspace
 
@@ -78,6 +77,6 @@ def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
         raise UsageError("nothing to validate", hint="name an environment or an image, or use --here")
     else:
         if values["simulate"] is not None:
-            values["simulate"] = compiler.simulation(profile.parse(values["simulate"], catalog))
+            values["simulate"] = simulation(values["simulate"], catalog)
         verdict = validate(common.read_options(ValidationRequest, values), matrix=values["matrix"])
     finish(verdict, form, as_text, allow=values["allow"])

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from envbuilder.attest.envelope import BUNDLE, ENVELOPE, Openers, Sealer, bundled
-from envbuilder.attest.requirements import CLOCK_SKEW, moment
+from envbuilder.attest.requirements import CLOCK_SKEW, Requirement, moment
 from envbuilder.attest.statements import (
     NOTICE,
     VERDICT,
@@ -26,9 +26,9 @@ from envbuilder.attest.statements import (
     result_statement,
     verdict_statement,
 )
-from envbuilder.attest.trust_policy import supersedes
+from envbuilder.attest.trust_policy import decide, supersedes
 from envbuilder.engine.port import Engine, Image
-from envbuilder.errors import PublishError, UsageError
+from envbuilder.errors import PublishError, Reason, UsageError
 from envbuilder.publish.attached_statements import read_statements
 from envbuilder.publish.results import Compression, PublishDocument, PublishRow
 from envbuilder.publish.verification import advising
@@ -180,6 +180,17 @@ def attach_all(
         attached += attach_signed(tools.repository, tools.sealer, manifest, each)
     confirm(tools.repository, manifest.digest, tuple(attached))
     return tuple(one.digest for one in attached)
+
+
+def check_not_withdrawn(manifest: Manifest, tools: PublishTools) -> None:
+    """Raise PublishError for an image that a person withdrew, of whom the signer knows."""
+    openers, repository = tools.sealer.openers, tools.repository
+    found = read_statements(repository, manifest, openers) if openers else ()
+    for one in decide(found, Requirement(), tools.now()).refusals:
+        if one.reason is Reason.WITHDRAWN:
+            image = f"{repository.reference.name}@{manifest.digest}"
+            hint = f"envbuilder publish --answer {image} {one.statement} --key KEY --reason TEXT"
+            raise PublishError(f"{image} is not published again: {one.message}", hint=hint)
 
 
 def attach_signed(

@@ -234,6 +234,7 @@ def _published(publication: Publication, tools: PublishTools, image: Image) -> P
     to = tools.repository.reference
     manifest = _stage(publication, tools, image)
     check_immutable(tools.repository, publication.tags, manifest.digest)
+    attestation.check_not_withdrawn(manifest, tools)
     verdict = attestation.validated(manifest, tools)
     refusal = _unfit(verdict, publication)
     further = tools.describe(to.name, manifest.digest, image)

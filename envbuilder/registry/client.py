@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Annotated, BinaryIO, NamedTuple
 from urllib.parse import urlencode, urljoin, urlsplit
 
 import msgspec
@@ -43,6 +43,7 @@ _REPEATABLE, _REDIRECTS = ("GET", "HEAD", "PUT"), (301, 302, 303, 307, 308)
 _OK, _CREATED, _ACCEPTED, _EMPTY, _PART, _FIRST_ERROR = 200, 201, 202, 204, 206, 300
 _UNAUTHORIZED, _FORBIDDEN, _MISSING, _THROTTLED, _SERVER_ERROR = 401, 403, 404, 429, 500
 _AUTHORITIES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+_InHeader = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]*\Z")]
 _WORD = r"[\w!#$%&'*+.^`|~-]++"
 _VALUE = rf'\s*+=\s*+({_WORD}|"(?:[^"\\]|\\.)*+")'
 _LINK = re.compile(rf"\s*+<([^<>]*+)>((?:\s*+;(?:\s*+{_WORD}(?:{_VALUE})?+)?+)*+)\s*+(?:,[\s,]*+|\Z)")
@@ -61,8 +62,8 @@ class Response(NamedTuple):
 
 
 class _Token(msgspec.Struct, frozen=True):
-    token: str = ""
-    access_token: str = ""
+    token: _InHeader = ""
+    access_token: _InHeader = ""
 
 
 class _TagList(msgspec.Struct, frozen=True):
@@ -151,7 +152,7 @@ class Repository:
         return tuple(sorted(names))
 
     def pages(self, path: str, *, expect: tuple[int, ...]) -> Iterator[Response]:
-        """Fetch every page of a list; a refusal of a later one is yielded. Raises RegistryRefusedError for a bad link."""
+        """Fetch every page of a list; refusals of a later one too. Raises RegistryRefusedError for a bad link."""
         for _ in range(MAX_PAGES):
             yield (answer := self.send("GET", path, expect=expect, limit=MAX_LIST))
             expect = tuple(range(_OK, _SERVER_ERROR))
@@ -356,9 +357,8 @@ class Repository:
 @cache  # 20 ms for the bundle of a system
 def _check_authorities(bundle: Path) -> None:
     """Raise InfrastructureError for what is not a bundle, or a folder, of certificates; a pipe would be waited for."""
-    problem = "not a bundle of certificates"
+    problem, hashed = "not a bundle of certificates", bundle.glob("[0-9a-f]" * 8 + ".[0-9]")  # by `openssl rehash`
     try:
-        hashed = bundle.glob("[0-9a-f]" * 8 + ".[0-9]")  # as `openssl rehash` names them
         if (bundle.is_file() and ssl.create_default_context(cafile=bundle)) or any(hashed):
             return
     except OSError as error:

@@ -26,7 +26,7 @@ from envbuilder.image.names import BASE_NAME_LABEL, ENVIRONMENT_LABEL
 from envbuilder.image.wheel_records import Pin, WheelRecords
 from envbuilder.matrix import Budgets
 from envbuilder.pypi.client import PackageIndex
-from envbuilder.simulated.compiler import Simulation
+from envbuilder.simulated import compiler, profile
 from envbuilder.support import decoding
 from envbuilder.validation import image_claims, known_image, suite_plan, suite_session
 from envbuilder.validation.entrypoint_check import check_entrypoint
@@ -78,7 +78,7 @@ class ValidationRequest:
     lock: str = ""
     removed: str = ""
     list_of: Callable[[str], str] = lambda _: ""
-    simulate: Simulation | None = None
+    simulate: compiler.Simulation | None = None
     extra: tuple[Check, ...] = ()
     probes: Mapping[str, bytes] = field(default_factory=dict)
     index: PackageIndex | None = None
@@ -344,6 +344,10 @@ def lower_image(engine: Engine, image: Image, name: str) -> Image | None:
     lower = engine.image(name) if name else None
     diff_ids = [layer.diff_id for layer in lower.layers] if lower is not None else []
     return lower if diff_ids and diff_ids == [layer.diff_id for layer in image.layers[: len(diff_ids)]] else None
+
+
+def simulation(text: str, catalog: Catalog) -> compiler.Simulation:
+    return compiler.simulation(profile.parse(text, catalog))
 
 
 def _container(image: Image, request: ValidationRequest, *, has_gpus: bool) -> ContainerSpec:

@@ -27,7 +27,7 @@ from envbuilder.attest import envelope, sbom, statements
 from envbuilder.attest.envelope import ENVELOPE
 from envbuilder.attest.keys import PRIVATE, PUBLIC, create
 from envbuilder.attest.requirements import EnvironmentRequirement
-from envbuilder.attest.statements import PROVENANCE
+from envbuilder.attest.statements import NOTICE, PROVENANCE, Notice, about
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.cli import root
@@ -36,7 +36,7 @@ from envbuilder.image import debian
 from envbuilder.image.build import Built, ensure
 from envbuilder.image.names import BASE_KEY_LABEL
 from envbuilder.matrix import Budgets
-from envbuilder.publish import verify_request
+from envbuilder.publish import attestation, verify_request
 from envbuilder.publish.attestation import PublishSession, ValidationTerms, exclusively
 from envbuilder.publish.publish_all import PublishOptions, _statements, plan_all, publish, publish_all, sealer_of
 from envbuilder.publish.tags import check_moving, destination, meant_by, staging_tag
@@ -332,6 +332,18 @@ def test_other_terms_are_another_run(publisher: Publisher, terms: ValidationTerm
     assert len(publisher.judged) == 2
     publisher.publish(terms)
     assert len(publisher.judged) == 2
+
+
+def test_withdrawn_image_is_not_published_again(publisher: Publisher) -> None:
+    world = publisher.world
+    tools = world.tools(answering())
+    manifest = tools.repository.manifest(world.publication("scratch:1").tags[0].name)
+    assert manifest is not None
+    said = Notice(reason="it crashes", time=NOW.isoformat(), answers=(), previous=())
+    notice = about(tools.repository.reference.name, manifest.digest, NOTICE, said)
+    attestation.attach_signed(tools.repository, tools.sealer, manifest, notice)
+    with pytest.raises(PublishError, match="withdrawn: it crashes"):
+        publisher.publish()
 
 
 def test_another_suite_is_another_run(publisher: Publisher, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from envbuilder.attest.envelope import Openers
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import choose
 from envbuilder.compat.fleet import asked_of, is_of_class
@@ -206,7 +205,7 @@ def with_patience(
         time.sleep(PAUSE_S)
 
 
-def trusted_signer(openers: Openers | None = None) -> Any:  # noqa: ANN401 - a signer of attestations
+def trusted_signer(openers: Any = None) -> Any:  # noqa: ANN401 - a signer of attestations, and who opens them
     """Return the signer with this host's key. Raises UsageError if there is none, or if the openers do not trust it."""
     if not (own := os.environ.get("TF_ENVBUILDER_SIGNING_KEY")):
         hint = "envbuilder keys new ~/.envbuilder, then set TF_ENVBUILDER_SIGNING_KEY=~/.envbuilder/envbuilder.key"
