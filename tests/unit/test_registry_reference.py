@@ -243,10 +243,10 @@ def test_token_stays_with_its_registry(hosts: Hosts, tmp_path: Path) -> None:
     assert hosts.heard == {"registry": ["", "Bearer t"], "other": [""]}
 
 
-@pytest.mark.parametrize("says", [f"Basic {LOGIN}", "ann:secret", "of the service"])
+@pytest.mark.parametrize("says", [f"Basic {LOGIN}", "ann:secret", "of-the-service"])
 def test_answer_that_repeats_a_login_or_token_is_not_shown(says: str, hosts: Hosts, tmp_path: Path) -> None:
     realm = f'Bearer realm="http://{hosts.registry}/service",service="x"'
-    token = (200, b'{"token":"of the service"}') if says == "of the service" else (401, says.encode())
+    token = (200, b'{"token":"of-the-service"}') if says == "of-the-service" else (401, says.encode())
     hosts.rules.on("GET /service", lambda front: front.say(*token))
     hosts.rules.on("GET .*/manifests/", lambda front: front.say(401, says.encode(), WWW_Authenticate=realm))
     with pytest.raises(RegistryRefusedError, match="answered 401") as caught:

@@ -155,7 +155,7 @@ class Attempts:
 
 @dataclass
 class Dispatcher:
-    """Runs jobs. A worker that refuses one, because its check failed, gets none for `REPEAT_S`: that is no attempt.
+    """Runs jobs. A worker whose check fails refuses one, which is not counted, and gets none for `REPEAT_S`.
 
     A job is given up if no usable worker of its class is there for ``timeout_s``, or no scheduler answers.
     """
