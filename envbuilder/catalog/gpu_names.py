@@ -63,6 +63,7 @@ def read(text: str) -> GpuText:
         partial(_inside, known.counts),
         _boards,
         partial(_without, rf"\b(?:{'|'.join(known.partners)})\b"),
+        partial(_without, r"\bedition\b"),  # which some names have
     )
     for shorten in layers:
         for name in tuple(found):
