@@ -177,16 +177,17 @@ def keras_settings(subject: ImageContext) -> Iterator[_Setting]:
 
 def can_start(subject: ImageContext) -> Iterator[Finding]:
     image, count = subject.image, len(subject.files.paths)
-    words = image.entrypoint or image.command
-    kind = "entry point" if image.entrypoint else "command"
+    words, kind = (image.entrypoint, "entry point") if image.entrypoint else (image.command, "command")
     if words and count > 1 and (why := _no_program(subject, words[0])):
         yield found("no_such_program", kind=kind, word=escaped(words[0]), why=why)
     if words and _LIST_IN_QUOTES.match(words[-1]) and words[0].endswith("sh"):
         yield found("list_in_quotes", kind=kind)
-    program, script = (*image.entrypoint, *image.command, "-", "-")[:2]
-    path = posixpath.join("/", image.workdir, script)
-    if _RUNS_SCRIPT.search(program) and script[:1] != "-" and subject.files.file(path) is None:
-        yield found("no_such_script", kind=kind, word=escaped(script))
+    program, script, module = (*image.entrypoint, *image.command, "-", "-", "-")[:3]
+    names = (posixpath.basename(path).partition(".")[0] for path in subject.files.paths)
+    there = script[:1] == "-" or subject.files.file(posixpath.join("/", image.workdir, script)) is not None
+    is_module = "python" in program and script == "-m"
+    if _RUNS_SCRIPT.search(program) and not (module.partition(".")[0] in names if is_module else there):
+        yield found("no_such_script", kind=kind, word=escaped(module if is_module else script))
     name, accounts = image.user.partition(":")[0], [row[0] for row in subject.accounts]
     if name and not name.isdecimal() and name not in accounts and (accounts or count > _COMPLETE):
         yield found("no_such_user", name=escaped(name))

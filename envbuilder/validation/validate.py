@@ -286,9 +286,8 @@ class _Target:
         gpus = {"none": 0, "all": 1}.get(self.spec.gpus, len(self.spec.gpus.split(",")))  # all: at least one
         is_simulated = request.simulate is not None
         self.facts = msgspec.structs.replace(facts, gpus_expected=gpus, profile=request.profile, simulated=is_simulated)
-        if self.environment is None and "PYTHONUSERBASE" not in image.env:  # for packages of `pip install --user`
-            users = f"{self._context(0).home}/.local"  # the checks start with another HOME, which can be written
-            self.spec = replace(self.spec, env={**self.spec.env, "PYTHONUSERBASE": users})
+        if self.environment is None and "PYTHONUSERBASE" not in image.env:  # `pip install --user`; HOME is another here
+            self.spec = replace(self.spec, env={**self.spec.env, "PYTHONUSERBASE": f"{self._context(0).home}/.local"})
 
     @cached_property
     def files(self) -> ImageFiles:
