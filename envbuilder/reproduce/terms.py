@@ -46,7 +46,8 @@ def terms(case: Case) -> Facts:
     """List what texts may name; a fact that the report does not decide is absent."""
     reported, catalog = case.reported, case.catalog
     release = case.release if reported.origin is None else None  # another build has another CUDA
-    words = places()[case.place]
+    in_wsl = "wsl" in (case.reported.os or "").lower() and case.place in {"pip", "conda"}
+    words = places()["wsl" if in_wsl else case.place]
     image = reported.image or "IMAGE"
 
     def set_variable(setting: str) -> str:
