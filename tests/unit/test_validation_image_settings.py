@@ -119,7 +119,8 @@ def test_health_check_without_its_program_is_a_warning(test: list[str], *, is_re
 
 
 @pytest.mark.parametrize(
-    ("words", "is_absent"), [(("train.py",), True), (("/app/a.py",), False), (("-m", "train"), True), (("-m", "a.b"), False), ((), False)]
+    ("words", "is_absent"),
+    [(("train.py",), True), (("/app/a.py",), False), (("-m", "train"), True), (("-m", "a.b"), False), ((), False)],
 )
 def test_script_of_the_command_that_is_not_in_the_image_is_a_warning(
     words: tuple[str, ...], *, is_absent: bool
