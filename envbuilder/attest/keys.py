@@ -67,7 +67,7 @@ def create(folder: Path, *, password: str | None = None, expires: datetime | Non
     """Make a key pair in a folder; only its owner can read the private half, ``expires`` is in the public half."""
     serialization, ed25519, *_ = _cryptography()
     secret, public = folder / PRIVATE, folder / PUBLIC
-    if (taken := next((path for path in (secret, public) if path.exists()), None)) is not None:
+    if (taken := next((path for path in (secret, public) if os.path.lexists(path)), None)) is not None:
         raise _taken(taken)
     key = ed25519.Ed25519PrivateKey.generate()
     lock = serialization.BestAvailableEncryption(os.fsencode(password)) if password else serialization.NoEncryption()

@@ -24,7 +24,10 @@ def new(folder: Path, expires: str | None) -> None:
     from envbuilder.publish.verify_request import duration
 
     until = _end(duration(expires)) if expires else None
-    key = create(folder, password=os.environ.get("TF_ENVBUILDER_KEY_PASSWORD") or None, expires=until)
+    if (password := os.environ.get("TF_ENVBUILDER_KEY_PASSWORD")) == "":
+        text = "TF_ENVBUILDER_KEY_PASSWORD is empty, so that the key would not be protected"
+        raise UsageError(text, hint="set a password, or unset the variable")
+    key = create(folder, password=password, expires=until)
     click.echo(f"{folder / PRIVATE}  the private key: keep it secret", err=True)
     click.echo(f"{folder / PUBLIC}  the public key: give it to people who verify images", err=True)
     click.echo(key.keyid)

@@ -101,6 +101,8 @@ def test_keys_are_made_and_shown(tmp_path) -> None:
 
 
 def test_protected_key_by_the_environment(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("TF_ENVBUILDER_KEY_PASSWORD", "")
+    assert "is empty" in run("keys", "new", str(tmp_path), expect=UsageError)
     monkeypatch.setenv("TF_ENVBUILDER_KEY_PASSWORD", "secret")
     run("keys", "new", str(tmp_path))
     assert b"ENCRYPTED" in (tmp_path / PRIVATE).read_bytes()
