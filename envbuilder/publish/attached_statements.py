@@ -5,11 +5,13 @@ from __future__ import annotations
 from codecs import BOM_UTF8
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 
 from envbuilder.attest.envelope import BUNDLES, STATEMENTS, Opened, Openers, pae
+from envbuilder.attest.requirements import Refusal, Requirement
 from envbuilder.attest.statements import Unread, VerdictPredicate, understood
-from envbuilder.attest.trust_policy import AttachedStatement, Evidence
+from envbuilder.attest.trust_policy import AttachedStatement, Evidence, decide
 from envbuilder.errors import PublishError, Reason
 from envbuilder.registry.client import Repository
 from envbuilder.registry.errors import MalformedError, RegistryRefusedError
@@ -27,8 +29,14 @@ class PublishedVerdicts:
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        each = {one.stored: one.verdict for found in self.evidence.values() for one in found}
+        """Every verdict on an image that nobody withdrew."""
+        each = {one.stored: one.verdict for found in self.evidence.values() if not withdrawal(found) for one in found}
         return tuple(verdict for verdict in each.values() if verdict is not None)
+
+
+def withdrawal(evidence: Evidence) -> Refusal | None:
+    refusals = decide(evidence, Requirement(), datetime.now(UTC)).refusals
+    return next((one for one in refusals if one.reason is Reason.WITHDRAWN), None)
 
 
 def published(repository: Repository, openers: Openers) -> PublishedVerdicts:

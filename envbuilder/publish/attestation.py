@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from envbuilder.attest.envelope import BUNDLE, ENVELOPE, Openers, Sealer, bundled
-from envbuilder.attest.requirements import CLOCK_SKEW, Requirement, moment
+from envbuilder.attest.requirements import CLOCK_SKEW, moment
 from envbuilder.attest.statements import (
     NOTICE,
     VERDICT,
@@ -26,10 +26,10 @@ from envbuilder.attest.statements import (
     result_statement,
     verdict_statement,
 )
-from envbuilder.attest.trust_policy import decide, supersedes
+from envbuilder.attest.trust_policy import supersedes
 from envbuilder.engine.port import Engine, Image
-from envbuilder.errors import PublishError, Reason, UsageError
-from envbuilder.publish.attached_statements import read_statements
+from envbuilder.errors import PublishError, UsageError
+from envbuilder.publish.attached_statements import read_statements, withdrawal
 from envbuilder.publish.results import Compression, PublishDocument, PublishRow
 from envbuilder.publish.verification import advising
 from envbuilder.publish.zstd_push import ZstdPusher
@@ -184,13 +184,11 @@ def attach_all(
 
 def check_not_withdrawn(manifest: Manifest, tools: PublishTools) -> None:
     """Raise PublishError for an image that a person withdrew, of whom the signer knows."""
-    openers, repository = tools.sealer.openers, tools.repository
-    found = read_statements(repository, manifest, openers) if openers else ()
-    for one in decide(found, Requirement(), tools.now()).refusals:
-        if one.reason is Reason.WITHDRAWN:
-            image = f"{repository.reference.name}@{manifest.digest}"
-            hint = f"envbuilder publish --answer {image} {one.statement} --key KEY --reason TEXT"
-            raise PublishError(f"{image} is not published again: {one.message}", hint=hint)
+    openers, image = tools.sealer.openers, f"{tools.repository.reference.name}@{manifest.digest}"
+    found = withdrawal(read_statements(tools.repository, manifest, openers)) if openers else None
+    if found is not None:
+        hint = f"envbuilder publish --answer {image} {found.statement} --key KEY --reason TEXT"
+        raise PublishError(f"{image} is not published again: {found.message}", hint=hint)
 
 
 def attach_signed(

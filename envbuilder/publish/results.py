@@ -12,7 +12,6 @@ from envbuilder.verdict import Level, Word
 
 Compression = Literal["gzip", "zstd"]
 """How the layers of a published image are compressed."""
-NoticeKind = Literal["", "withdrawn", "answered"]
 
 
 class Tag(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +38,7 @@ class PublishRow(msgspec.Struct, frozen=True, kw_only=True):
     allowed: tuple[Allowance, ...] = ()
     tags: tuple[Tag, ...] = ()
     statements: tuple[str, ...] = ()
-    notice: NoticeKind = ""
+    notice: Literal["", "withdrawn", "answered"] = ""
     reason: str = ""
     error: str = ""
     exit_code: int = 0

@@ -83,21 +83,14 @@ _TENSORFLOW = re.compile(
     r"([0-9]+(?:\.[0-9]{1,4})*)"
     r"(?:(?:[._-]?(rc|(?:dev|alpha|beta)(?=[._-]?[0-9]))|\.?([ab])(?=[0-9]))[._-]?([0-9]{0,4}))?(?![a-z0-9.])"
 )
-"""A version after the name: ``tf2.20``, ``tensorflow-v2.20.0``, ``tf1``, and pre-releases in each spelling of PEP 440.
-
-Without a number, ``dev``, ``alpha`` and ``beta`` are stages of an application.
-https://packaging.python.org/en/latest/specifications/version-specifiers/#pre-release-spelling
-"""
+"""A version after the name, with a pre-release as PEP 440 spells it; a stage without a number is an application's."""
 _KINDS = {"alpha": "a", "beta": "b", "dev": ".dev"}
 
 
 def tensorflow_in(tag: str) -> tuple[str, ...]:
     """Return the versions of TensorFlow that a tag names, as in ``app-tf2.20``; a number alone may be another one."""
-    found = (one.groups("") for one in _TENSORFLOW.finditer(tag.lower()))
-    return tuple(
-        number + (_KINDS.get(word + letter, word + letter) + (count or "0") if word + letter else "")
-        for number, word, letter, count in found
-    )
+    found = ((one[1], (one[2] or one[3] or ""), one[4] or "0") for one in _TENSORFLOW.finditer(tag.lower()))
+    return tuple(number + (_KINDS.get(kind, kind) + count if kind else "") for number, kind, count in found)
 
 
 def check_moving(tags: tuple[str, ...], to: Reference) -> None:

@@ -36,7 +36,7 @@ from envbuilder.attest.requirements import (
 from envbuilder.attest.statements import Unread
 from envbuilder.attest.trust_policy import AttachedStatement, Evidence, decide, decide_by_class
 from envbuilder.errors import EnvbuilderError, InfrastructureError, Reason, UsageError
-from envbuilder.publish.attached_statements import PublishedVerdicts, published, read_statements
+from envbuilder.publish.attached_statements import PublishedVerdicts, published, read_statements, withdrawal
 from envbuilder.publish.tags import meant_by, tensorflow_in
 from envbuilder.publish.verification import Verification, advising, demanded, with_next
 from envbuilder.registry.client import Repository
@@ -99,9 +99,8 @@ def verify_image(options: VerifyOptions, model_of: ModelOf) -> Verification:
 
 
 def requirement_of(options: VerifyOptions, model_of: ModelOf) -> Requirement:
-    hosts = (options.on, options.driver, options.gpu)
     return Requirement(
-        level=options.level or ("gpu" if any(one is not None for one in hosts) else "cpu"),
+        level=options.level or ("cpu" if {options.on, options.driver, options.gpu} == {None} else "gpu"),
         driver=read_driver(options.driver) if options.driver is not None else None,
         gpu=read_gpu(options.gpu, model_of) if options.gpu is not None else None,
         max_age_s=duration(options.max_age),
@@ -150,6 +149,9 @@ def fetch(repository: str, keys: tuple[Path, ...], say: Callable[[str], None]) -
     openers = openers_of(keys, None, None)
     with advising(reference):
         found = published(Repository(reference, os.environ), openers)
+    for digest, one in found.evidence.items():
+        if (refusal := withdrawal(one)) is not None:
+            say(f"warning: the report leaves {reference.name}@{digest} out: {refusal.message}")
     signed = {one.name for each in found.evidence.values() for item in each for one in item.signed_by}
     for name in _names(openers):
         if name not in signed:

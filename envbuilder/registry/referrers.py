@@ -157,7 +157,7 @@ def _from_api(repository: Repository, digest: str) -> dict[str, str] | None:
     """Read every page of the API's answer; None if the registry has no such API."""
     found: dict[str, str] = {}
     for number, answer in enumerate(repository.pages(f"referrers/{digest}", expect=(_OK, *_NO_API))):
-        if answer.status != _OK and number == 0:
+        if answer.status != _OK and number == 0 and "/referrers/" in answer.address:
             return None
         if answer.status != _OK or answer.headers.get("OCI-Filters-Applied", "").strip():
             text = f"the registry names a page that it does not have, or filters its list: {answer.address}"
