@@ -162,15 +162,25 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
 def _warn_of_unknown(parsed: Matrix, path: Path, catalog: Catalog) -> None:
     """Name the line of each value that the catalogue lacks: a plan's own answers name combinations."""
     axes = parsed.axes or Axes(tensorflow=())
-    systems = dict.fromkeys((*axes.os, *(row.os for row in parsed.include if row.os)))
-    releases = dict.fromkeys((*axes.tensorflow, *(row.tensorflow for row in parsed.include)))
-    missing = [one for one in releases if not catalog.distributions(one)]
-    found = [("os", one, unknown.no_system(one, catalog)) for one in systems if catalog.system(one) is None]
+    pythons = {python for row in catalog.systems for python in row.pythons}
+
+    def given(axis: str) -> tuple[str, ...]:
+        of_rows = (value for row in parsed.include if (value := getattr(row, axis)))
+        return tuple(dict.fromkeys((*getattr(axes, axis), *of_rows)))
+
+    found = [("os", one, unknown.no_system(one, catalog)) for one in given("os") if catalog.system(one) is None]
+    missing = [one for one in given("tensorflow") if not catalog.distributions(one)]
     found += [("tensorflow", one, unknown.no_release(one, None, catalog)) for one in missing]
+    lacking = [one for one in given("python") if one not in pythons]
+    found += [("python", one, unknown.no_system_with(one, catalog)) for one in lacking]
     found += [("gpus", gpu, one) for gpu in parsed.targets.gpus for one in unknown.find_devices((gpu,), (), catalog)[1]]
-    for key, value, finding in found:
-        pattern = rf"(?<![\w.]){re.escape(value)}(?![\w.])"
-        console.warn(str(_problem(path, pattern, key, finding.message)))
+    texts = [(key, value, lack.message) for key, value, lack in found]
+    cuda = [one for one in given("cuda") if catalog.toolkit(one) is None]
+    texts += [("cuda", one, f"The catalogue has no CUDA {one}: see `envbuilder catalog list cuda`") for one in cuda]
+    cudnn = [one for one in given("cudnn") if "." in one and catalog.cudnn_row(one) is None]
+    texts += [("cudnn", one, f"The catalogue has no cuDNN {one}: see `envbuilder catalog list cudnn`") for one in cudnn]
+    for key, value, text in texts:
+        console.warn(str(_problem(path, rf"(?<![\w.]){re.escape(value)}(?![\w.])", key, text)))
 
 
 def _check_files(parsed: Matrix, path: Path, root: Path) -> None:

@@ -256,11 +256,15 @@ def test_mistyped_value_is_named_with_its_line_and_a_suggestion(
     keep(tmp_path, PLAIN)
     path = Path(matrix(tmp_path))
     own = path.read_text().replace("os: [corp]", "os: [crop]")
-    path.write_text(f"{own}include: [{{tensorflow: 2.99.0}}]\ntargets: {{gpus: [A1000X]}}\n")
+    row = "{tensorflow: 2.99.0, python: '3.99', cuda: '99.1', cudnn: '9.99'}"
+    path.write_text(f"{own}include: [{row}]\ntargets: {{gpus: [A1000X]}}\n")
     with pytest.raises(UnsatisfiableError, match="Did you mean corp\\?"):
         choose(str(path), (), Workspace(tmp_path), CATALOG)
     text, said = path.read_text(), capsys.readouterr().err
-    for key, value in (("os", "crop"), ("tensorflow", "2.99.0"), ("gpus", "A1000X")):
+    for key, value in (
+        *(("os", "crop"), ("tensorflow", "2.99.0"), ("gpus", "A1000X")),
+        *(("python", "3.99"), ("cuda", "99.1"), ("cudnn", "9.99")),
+    ):
         line = text.count("\n", 0, text.index(value)) + 1
         assert f"{path}:{line}: {key}: The catalogue has no " in said
 
