@@ -10,6 +10,8 @@ BASES = "envbuilder/base"  # :<operating system>, bootstrapped
 CONTROLS = "envbuilder/control"  # :<name>, broken on purpose
 REPRODUCED = "envbuilder/reproduced"  # :<digest of the recipe>, reported environments with deviations
 
+AFTER = "-after-"  # between an environment and the release that its lock was made close to
+
 TOOLS_SYSTEM = "debian-bookworm"
 """The installer's system if only a registry has an environment's base: any with a newer Python."""
 
@@ -44,4 +46,4 @@ def run_line(image: str, *, gpus: bool, notebook: bool = False) -> str:
 
 def after(environment_id: str, version: str) -> str:
     """Name an environment whose lock was made close to that of another release, for an upgrade."""
-    return f"{environment_id}-after-{version}"
+    return f"{environment_id}{AFTER}{version}"

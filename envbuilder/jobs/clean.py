@@ -82,7 +82,7 @@ def _names(engine: Engine, options: CleanOptions) -> tuple[str, ...]:
     environments = engine.names(repository())
     if options.everything:
         return (*intermediate, *environments, *engine.names(names.BASES))
-    current = [name for name in environments if "-after-" not in name]  # see `names.after`
+    current = [name for name in environments if names.AFTER not in name]
     return (*intermediate, *(name for name in environments if name not in current), *_old(engine, current, options))
 
 
