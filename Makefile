@@ -42,7 +42,7 @@ not-full:
 
 test-full: ## Run what `make test` leaves out, in at most 45 minutes: all controls, adversarial images, long tests
 	@scripts/setup engine dev registry compose browser slurm metrics clock trace
-	@timeout --kill-after=60 45m $(PYTEST) -n 4 --hypothesis-profile=explore -m "full or law"
+	@timeout --kill-after=60 45m $(PYTEST) -n 5 --hypothesis-profile=explore -m "full or law"
 
 fuzz: ## Fuzz every parser, guided by coverage (MINUTES=20, ONLY=target)
 	@scripts/setup fuzz

@@ -60,7 +60,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent.name == "property":
             item.add_marker("law")
-    items.sort(key=lambda item: (item.path not in first, _GROUP.search(item.nodeid) is not None))
+
+    def place(item: pytest.Item) -> tuple[bool, bool, bool]:
+        is_group = _GROUP.search(item.nodeid) is not None
+        return is_group and item.path.name == "test_adversarial_images.py", item.path not in first, is_group
+
+    items.sort(key=place)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
