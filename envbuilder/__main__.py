@@ -1,7 +1,5 @@
 """Run the command line: ``python -m envbuilder`` and the ``envbuilder`` script."""
 
-from __future__ import annotations
-
 import signal
 
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:

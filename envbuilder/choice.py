@@ -1,7 +1,5 @@
 """The input of a command: a matrix, its plan, the selected environments, and the hosts of a fleet."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

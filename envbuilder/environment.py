@@ -1,7 +1,5 @@
 """Environments (combinations with a value for every axis) and rejections (combinations that cannot work)."""
 
-from __future__ import annotations
-
 import re
 from typing import Literal
 

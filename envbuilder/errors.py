@@ -1,7 +1,5 @@
 """The errors that users see: what happened, where, what to do next, and the exit code that follows."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -1,7 +1,5 @@
 """A finding: one statement about an environment, under a stable code that every command shares."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from enum import StrEnum
 from functools import cache

@@ -1,7 +1,5 @@
 """Describe this host: its driver and GPUs as NVML reports them, its kernel, processors and memory."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

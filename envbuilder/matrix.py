@@ -1,7 +1,5 @@
 """A matrix: the environments to build, as read from ``matrices/*.yaml``."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterator

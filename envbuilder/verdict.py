@@ -1,7 +1,5 @@
 """The verdict document: every check's outcome, bound to the image, the lock, the suite, the driver and the GPUs."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta

@@ -3,8 +3,6 @@
 No other module parses or compares the text of a version.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """The facts of one inspected image, stored by its digest next to the matrices."""
 
-from __future__ import annotations
-
 import msgspec
 
 from envbuilder import versions

@@ -1,7 +1,5 @@
 """GPU code of a release: the capabilities of its kernels, and which code runs on which GPU."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from functools import cache

@@ -1,7 +1,5 @@
 """GPU names as vendors, tools and people write them, in logs, labels and lists, and the row that each one means."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, cached_property, lru_cache, partial

@@ -5,8 +5,6 @@ dlopen(3). So the RUNPATH of `OPENER` decides. It has a function for each librar
 called on demand only (CUPTI by the profiler), so these libraries are not among a row's ``libraries``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 

@@ -4,8 +4,6 @@
 print them; compute capabilities are texts such as ``"8.6"``.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """Read the catalogue's YAML files into one value; the result is cached by the digest of the files."""
 
-from __future__ import annotations
-
 import hashlib
 from contextlib import suppress
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """The command line: commands are loaded lazily, and errors become exit codes."""
 
-from __future__ import annotations
-
 import errno
 import importlib
 import os

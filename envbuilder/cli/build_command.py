@@ -1,7 +1,5 @@
 """``envbuilder build``: the images of a matrix, without validating them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

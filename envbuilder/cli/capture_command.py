@@ -1,7 +1,5 @@
 """``envbuilder capture``: describe an environment for a report."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from importlib import resources

@@ -1,7 +1,5 @@
 """``envbuilder catalog``: show facts, compare them with artefacts, propose rows for new releases."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import click

@@ -1,7 +1,5 @@
 """``envbuilder check``: check whether a combination of versions, driver and GPU works."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

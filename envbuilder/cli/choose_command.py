@@ -1,7 +1,5 @@
 """``envbuilder choose``: one environment for a host, its image, and lines to copy."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """``envbuilder clean``: free the engine's disk."""
 
-from __future__ import annotations
-
 import math
 from datetime import UTC, datetime
 

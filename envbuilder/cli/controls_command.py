@@ -1,7 +1,5 @@
 """``envbuilder controls``: test the validation suite with images that are broken on purpose."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import click

@@ -1,7 +1,5 @@
 """``envbuilder diagnose``: name the first thing that keeps a GPU from computing in an environment, and its fix."""
 
-from __future__ import annotations
-
 import re
 import sys
 

@@ -1,7 +1,5 @@
 """``envbuilder doctor``: describe this host, its problems, and the environments that it can run."""
 
-from __future__ import annotations
-
 import click
 
 from envbuilder.cli.options import format_option, matrix_argument, select_option

@@ -1,7 +1,5 @@
 """The exit code of every document that a command prints."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 

@@ -1,7 +1,5 @@
 """``envbuilder explain``: explain a finding code or an environment."""
 
-from __future__ import annotations
-
 import click
 
 from envbuilder.cli.options import complete_explained, format_option, matrix_option

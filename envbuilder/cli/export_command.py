@@ -1,7 +1,5 @@
 """``envbuilder export``: verdicts and environments for other tools."""
 
-from __future__ import annotations
-
 import os
 from datetime import UTC, datetime
 from pathlib import Path

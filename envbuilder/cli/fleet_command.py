@@ -1,7 +1,5 @@
 """``envbuilder fleet``: validate environments on the host classes of a fleet, and show the state."""
 
-from __future__ import annotations
-
 import os
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``envbuilder init``: write a matrix for a host, and files for CI and containers."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``envbuilder keys``: create and show signing keys."""
 
-from __future__ import annotations
-
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``envbuilder lock``: pin every package of an environment with its hash."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

@@ -1,7 +1,5 @@
 """Print a command's document in the requested format, and exit with its code; documents of errors."""
 
-from __future__ import annotations
-
 import json
 import operator
 import os

@@ -1,7 +1,5 @@
 """``envbuilder plan``: environments of a matrix, rejected combinations, and the hosts that can run them."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``envbuilder publish``: push, validate by digest, state, sign and promote."""
 
-from __future__ import annotations
-
 import os
 from datetime import UTC, datetime
 from typing import Any

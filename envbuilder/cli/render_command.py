@@ -1,7 +1,5 @@
 """``envbuilder render``: write images/, check that it is up to date, or write one self-contained folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

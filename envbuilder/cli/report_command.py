@@ -1,7 +1,5 @@
 """``envbuilder report``: write the verdicts as a page."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path

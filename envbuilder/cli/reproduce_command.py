@@ -1,7 +1,5 @@
 """``envbuilder reproduce``: find the environment, the cause and the fix of a user's report."""
 
-from __future__ import annotations
-
 import click
 
 

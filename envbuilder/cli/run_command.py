@@ -1,7 +1,5 @@
 """``envbuilder run``: from a matrix to verdicts."""
 
-from __future__ import annotations
-
 from typing import Any, NoReturn
 
 import click

@@ -1,7 +1,5 @@
 """``envbuilder schema``: print the JSON Schema of a document or of a file."""
 
-from __future__ import annotations
-
 import importlib
 import json
 from typing import Any

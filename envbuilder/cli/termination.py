@@ -1,7 +1,5 @@
 """End of a command: missing streams, signals, and output that cannot be written."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

@@ -1,7 +1,5 @@
 """``envbuilder upgrade``: compare two TensorFlow versions, or find the release at which a command begins to fail."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

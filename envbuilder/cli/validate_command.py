@@ -1,7 +1,5 @@
 """``envbuilder validate``: run the suite in an image, or in a Python of this host."""
 
-from __future__ import annotations
-
 import os
 import sys
 from functools import partial

@@ -1,7 +1,5 @@
 """``envbuilder verify``: decide whether an image may be deployed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

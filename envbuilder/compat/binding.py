@@ -1,7 +1,5 @@
 """Bind a question to the catalogue: the row of every name, and a choice for every open field."""
 
-from __future__ import annotations
-
 import re
 
 import msgspec

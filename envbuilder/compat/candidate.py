@@ -1,7 +1,5 @@
 """A candidate: a combination with the catalogue's row for every name, and the type of the rules that read it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Answer a question: bind it, evaluate the rules, and write the document of `envbuilder check`."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

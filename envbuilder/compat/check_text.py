@@ -1,7 +1,5 @@
 """The text of `check`: plain lines, most serious first."""
 
-from __future__ import annotations
-
 from envbuilder.compat.check import CheckDocument, EnvironmentAnswer, NearestAnswer
 from envbuilder.environment import Change, Predicate
 from envbuilder.finding import Code, Finding, compatible, is_condition, obstacle

@@ -1,7 +1,5 @@
 """Sets of CUDA wheels for an environment: the release's own set first, then others that it can load."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import msgspec

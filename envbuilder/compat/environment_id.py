@@ -1,7 +1,5 @@
 """Ids of environments: valid image tags, readable, different for different combinations."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 

@@ -1,7 +1,5 @@
 """Findings of the rules: texts of codes.yaml, with the sources of catalogue rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from envbuilder.catalog.rows import Row, TensorflowRelease

@@ -1,7 +1,5 @@
 """Environments and hosts, by the rules: which one runs where, and the newest for a host that can be built."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import Annotated, cast

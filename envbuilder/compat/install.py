@@ -1,7 +1,5 @@
 """What people copy to get an environment: the commands that install it, and the matrix that builds it."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Resolve a complete matrix: its environments, its rejections, and its exclusions."""
 
-from __future__ import annotations
-
 import msgspec
 
 from envbuilder.catalog.model import Catalog

@@ -1,7 +1,5 @@
 """A question about one combination, and the strict reading of the options that ask it."""
 
-from __future__ import annotations
-
 import re
 from datetime import date
 from typing import Literal

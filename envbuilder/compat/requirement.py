@@ -1,7 +1,5 @@
 """Requirements in the metadata of wheels: a name, bounds, and a marker."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import msgspec

@@ -3,8 +3,6 @@
 A combination has two parts that are evaluated apart: the Python part (system, Python, packages) and the CUDA part.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator
 from functools import cache, partial

@@ -3,8 +3,6 @@
 Values of one key, and globs, are alternatives; different keys, bounds, and globs and keys all have to match.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """UNKNOWN: names without a row in the catalogue, with similar names that have one; and GPUs by their names."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from bisect import bisect_left

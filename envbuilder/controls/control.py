@@ -1,7 +1,5 @@
 """The negative controls: what a control is, and the table (`controls.yaml`)."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any, Literal
 

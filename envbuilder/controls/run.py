@@ -1,7 +1,5 @@
 """Run the negative controls: build each broken image, validate it, and compare the findings with its one code."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The documents of the negative controls as text, and the list of controls."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

@@ -1,7 +1,5 @@
 """Stream tar archives that are equal for equal content: sorted, with fixed owners and times."""
 
-from __future__ import annotations
-
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath

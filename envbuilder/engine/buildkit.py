@@ -1,7 +1,5 @@
 """Decode BuildKit's progress messages (``moby.buildkit.trace``) into the steps of a build, as they arrive."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Run one closed container to its end: files in, output streamed, limits enforced, nothing left behind."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

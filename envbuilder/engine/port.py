@@ -1,7 +1,5 @@
 """The port to a container engine: its protocol and values. Docker and the fake of the tests pass the same tests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field

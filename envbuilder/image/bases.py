@@ -1,7 +1,5 @@
 """Make sure that the engine has the base of an image: from its registry, or bootstrapped from signed packages."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import re

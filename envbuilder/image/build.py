@@ -1,7 +1,5 @@
 """Build an environment's image: lock, packages, render, base, build. Up-to-date steps are skipped."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time

@@ -1,7 +1,5 @@
 """Lock and render: from a resolved environment to a complete build context in ``images/``."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping

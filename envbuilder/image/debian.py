@@ -1,7 +1,5 @@
 """Bootstrap a Debian root file system from signed packages: reproducible, small, with nothing of this host in it."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

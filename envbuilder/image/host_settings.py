@@ -1,7 +1,5 @@
 """Settings of this host: mirrors of registries and of apt by the user's configuration, and files for build steps."""
 
-from __future__ import annotations
-
 import os
 import re
 import tomllib

@@ -6,8 +6,6 @@ reuses those below the first difference; one that stores them by digest (contain
 Each step installs one folder of ``images/shared/packages/``: its lock, and the list of what ``runtime`` images remove.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

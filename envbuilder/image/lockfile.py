@@ -1,7 +1,5 @@
 """Locks: read one, fit it to a variant, and pin every package of an environment with its hash, by uv's resolver."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

@@ -1,7 +1,5 @@
 """Names of envbuilder's images in an engine's store: repositories, tags and labels."""
 
-from __future__ import annotations
-
 import shlex
 
 from envbuilder.image import host_settings

@@ -4,8 +4,6 @@ The list of a package is ``removed.tsv`` next to its lock in ``images/shared/pac
 validation compares the image with it.
 """
 
-from __future__ import annotations
-
 import itertools
 import mmap
 import re

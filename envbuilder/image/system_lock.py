@@ -4,8 +4,6 @@ apt resolves the packages of a matrix, and the CUDA of a distribution's packages
 dependencies, against the bootstrapped base only. A build downloads exactly these bytes, or fails.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Mapping

@@ -4,8 +4,6 @@ A build installs every wheel by its hash, so that an image with just the files o
 proves it on other hosts, where neither the index nor the image is trusted for it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import itertools

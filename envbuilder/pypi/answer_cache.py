@@ -1,7 +1,5 @@
 """A cache of answers on disk, by the digest of their question."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from contextlib import suppress

@@ -5,8 +5,6 @@ this; ``python -m envbuilder.pypi.index_config`` prints pip's settings as variab
 Only the standard library is imported: ``scripts/setup`` runs this before any package is installed.
 """
 
-from __future__ import annotations
-
 import configparser
 import os
 import re

@@ -1,7 +1,5 @@
 """Read a project's page of the simple API, in HTML or JSON, into files."""
 
-from __future__ import annotations
-
 import posixpath
 from html.parser import HTMLParser
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit

@@ -1,7 +1,5 @@
 """Compare a row of the catalogue with the artefact, field by field."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from textwrap import shorten
 from typing import Literal

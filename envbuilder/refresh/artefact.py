@@ -1,7 +1,5 @@
 """A wheel's own statements: its file name, its METADATA and its ``build_info.py``, parsed into values."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterable, Iterator

@@ -11,8 +11,6 @@ A union over fat binaries hides missing code: a program needs *each* fat binary.
 and `kernels` has the content of every one of them.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections import Counter

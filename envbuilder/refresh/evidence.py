@@ -1,7 +1,5 @@
 """Read a wheel's shared objects: GPU code, RUNPATH, and the functions that open CUDA. Results are cached by digest."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import re

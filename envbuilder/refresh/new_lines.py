@@ -4,8 +4,6 @@ The index shows a toolkit's libraries and upload days. Drivers and supported GPU
 notes: a person adds them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 import msgspec

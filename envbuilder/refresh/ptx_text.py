@@ -5,8 +5,6 @@ The text decides, not the entry's header: the header's architecture number is 90
 CUDA 13 on, as a zstd frame (RFC 8878); the entry's flags say which. Only the first few hundred bytes are unpacked.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 import sys

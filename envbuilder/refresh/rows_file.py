@@ -3,8 +3,6 @@
 Only the changed rows are written again, so comments and all other lines stay byte for byte.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ The header of an ELF file has the offset of the section table; the table and the
 names is in the table, so the bytes around the last ``.shstrtab`` are kept until then.
 """
 
-from __future__ import annotations
-
 import struct
 from collections import deque
 from collections.abc import Iterable, Iterator

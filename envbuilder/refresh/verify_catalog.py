@@ -1,7 +1,5 @@
 """Check the catalogue's rows against the real artefacts on the package index."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial

@@ -1,7 +1,5 @@
 """Files and variables that give a container the simulated driver."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

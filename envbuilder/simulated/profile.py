@@ -1,7 +1,5 @@
 """The profile of a simulated host: driver, GPUs and failures, such as ``driver=470.57.02,gpu=A100``."""
 
-from __future__ import annotations
-
 import re
 
 import msgspec

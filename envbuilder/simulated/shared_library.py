@@ -1,7 +1,5 @@
 """Compile the package's C sources into shared libraries, once, and cache them."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The architectures of hosts and images."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

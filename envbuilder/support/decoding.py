@@ -1,7 +1,5 @@
 """Decode bytes from outside or from a disk: any damage raises one exception."""
 
-from __future__ import annotations
-
 import codecs
 import io
 import json

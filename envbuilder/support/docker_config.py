@@ -1,7 +1,5 @@
 """Docker's ``config.json``: its place, and the logins in it and in its credential helpers."""
 
-from __future__ import annotations
-
 import shutil
 from base64 import b64decode, b64encode
 from collections.abc import Mapping

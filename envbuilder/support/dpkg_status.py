@@ -1,7 +1,5 @@
 """Read what a Debian system says about itself: os-release, dpkg's list of packages, their licences."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 

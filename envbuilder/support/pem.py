@@ -1,7 +1,5 @@
 """Certificates in PEM, as files of authorities have them."""
 
-from __future__ import annotations
-
 import re
 
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----([^-]*)-----END CERTIFICATE-----")

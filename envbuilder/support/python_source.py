@@ -1,7 +1,5 @@
 """Python sources as bytes: without their prose, and as Python 3.6 can read them."""
 
-from __future__ import annotations
-
 import ast
 import re
 from itertools import accumulate

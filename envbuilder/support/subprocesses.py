@@ -1,7 +1,5 @@
 """Run other programs: one error type, limits on time and output, and an end with envbuilder's own end."""
 
-from __future__ import annotations
-
 import errno
 import os
 import selectors

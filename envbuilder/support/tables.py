@@ -1,7 +1,5 @@
 """Tables of results as plain text."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Make foreign text safe to print: no terminal control, no forged line, no command for a CI system."""
 
-from __future__ import annotations
-
 import re
 
 _SEQUENCE = re.compile(

@@ -1,7 +1,5 @@
 """Work in threads that do not keep the process alive."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from multiprocessing import TimeoutError as LateError
 from multiprocessing.pool import ThreadPool

@@ -1,7 +1,5 @@
 """Read a user's YAML file into a value, or report every problem with its line."""
 
-from __future__ import annotations
-
 import difflib
 import functools
 import math

@@ -1,7 +1,5 @@
 """Find the first bad version: the search as pure functions, then builds and runs, each answer stored immediately."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Build and validate the images of both TensorFlow versions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The typed answers of the upgrade probes for one image, and the document that upgrade prints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Literal, TypeVar
 

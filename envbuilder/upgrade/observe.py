@@ -1,7 +1,5 @@
 """Ask and measure images: one closed container per question, whose answer is a typed value or a gap, and is cached."""
 
-from __future__ import annotations
-
 import base64
 import json
 import platform

@@ -1,7 +1,5 @@
 """The options of an upgrade or a bisection, and the pairs of environments that differ in their TensorFlow only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, product

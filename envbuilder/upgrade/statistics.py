@@ -5,8 +5,6 @@ with its exact distribution. "Changed": the hypothesis that the true ratio lies 
 is rejected at ``alpha`` over all quantities of one comparison together (Holm).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Compare two public interfaces: removed names, new names, and calls that could break."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec

@@ -1,7 +1,5 @@
 """The upgrade job: from options to the document with the decision, in ``out/upgrades``."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Mapping, Sequence

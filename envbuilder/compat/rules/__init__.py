@@ -1,7 +1,5 @@
 """Every compatibility rule in its order, and the function that evaluates them."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
 

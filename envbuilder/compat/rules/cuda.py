@@ -1,7 +1,5 @@
 """Rules about the CUDA and cuDNN that are loaded: their versions, their files, and where the loader finds them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 
 from envbuilder import versions

@@ -3,8 +3,6 @@
 Windows, and WSL 2, which shows the driver of Windows, number drivers differently.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Rules about GPU code: which code CUDA, cuDNN and TensorFlow's kernels have for each GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from envbuilder import versions

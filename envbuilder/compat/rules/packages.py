@@ -1,7 +1,5 @@
 """Rules about the Python part: can it be installed, the Python, glibc, the processor, and other packages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from envbuilder import versions
