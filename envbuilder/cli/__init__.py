@@ -99,7 +99,9 @@ def _prepared(command: click.Command, words: str) -> click.Command:
     for parameter in command.params:
         refuse_empty(parameter)
         if isinstance(parameter, click.Option) and parameter.help is None:
-            parameter.help = help_texts().get(f"{words.partition(' ')[0]} {parameter.opts[-1]}")
+            name = next(word for word in parameter.opts if word.startswith("--"))
+            keys = (f"{words} {name}", f"{words.partition(' ')[0]} {name}", name)
+            parameter.help = next((help_texts()[key] for key in keys if key in help_texts()), None)
     for child in command.commands.items() if isinstance(command, click.Group) else ():
         _prepared(child[1], f"{words} {child[0]}")
     return command

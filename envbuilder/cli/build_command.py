@@ -9,6 +9,6 @@ from envbuilder.cli.run_command import build_options, run_matrix
 
 @click.command("build")
 @build_options
-@click.option("--no-cache", is_flag=True, help="Run every build step again even if nothing changed.")
+@click.option("--no-cache", is_flag=True)
 def command(form: str, *, allow: tuple[str, ...], **values: Any) -> None:  # noqa: ANN401 - click's values
     run_matrix(values, form, allow, validate=False)

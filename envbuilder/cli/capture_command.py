@@ -16,9 +16,9 @@ PROBE = "probes/capture.py"
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--python", default=sys.executable, help="Python, or a command that starts it (default: this one).")
-@click.option("--output", type=FilePath(path_type=Path, dir_okay=False), help="Write to this file.")
-@click.option("--script", is_flag=True, help="Print the script, to run on hosts without envbuilder.")
+@click.option("--python", default=sys.executable)
+@click.option("--output", type=FilePath(path_type=Path, dir_okay=False))
+@click.option("--script", is_flag=True)
 def command(python: str, output: Path | None, *, script: bool) -> None:
     from envbuilder.cli.output import write_output
 

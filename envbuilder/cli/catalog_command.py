@@ -22,15 +22,8 @@ def command() -> None: ...
 
 @command.command("list")
 @click.argument("table", required=False, metavar="[TABLE]")
-@click.option(
-    "-s",
-    "--select",
-    "selectors",
-    multiple=True,
-    metavar="SELECTOR",
-    help="Select rows by a glob on names ('RTX 50*') or by field=value (compute_capability=9.0); repeat for more.",
-)
-@click.option("-v", "--verbose", is_flag=True, help="Show the source of each row and how it was verified.")
+@click.option("-s", "--select", "selectors", multiple=True, metavar="SELECTOR")
+@click.option("-v", "--verbose", is_flag=True)
 @format_option
 def list_command(table: str | None, form: str, *, selectors: tuple[str, ...], verbose: bool) -> None:
     from envbuilder.jobs import listing
@@ -52,9 +45,9 @@ def table_command(table: str | None, form: str) -> None:
 
 @command.command("verify")
 @click.argument("version", nargs=-1, metavar="[VERSION]...")
-@click.option("--binary", is_flag=True, help="Read the GPU code inside the wheels' shared objects (up to 0.6 GB each).")
-@click.option("--fresh", is_flag=True, help="Ask the index again instead of using answers of the last hour.")
-@click.option("--all", "everything", is_flag=True, help="Show agreeing fields too.")
+@click.option("--binary", is_flag=True)
+@click.option("--fresh", is_flag=True)
+@click.option("--all", "everything", is_flag=True)
 @format_option
 def verify_command(version: tuple[str, ...], form: str, *, binary: bool, fresh: bool, everything: bool) -> None:
     from envbuilder.pypi.client import open_index
@@ -68,8 +61,8 @@ def verify_command(version: tuple[str, ...], form: str, *, binary: bool, fresh: 
 
 @command.command("refresh")
 @click.argument("version", nargs=-1, metavar="[VERSION]...")
-@click.option("--package", help="Only one distribution: tensorflow, tensorflow-gpu, tensorflow-cpu or tf-nightly.")
-@click.option("--write", is_flag=True, help="Write the rows to the catalogue's files.")
+@click.option("--package")
+@click.option("--write", is_flag=True)
 @format_option
 def refresh_command(version: tuple[str, ...], package: str | None, form: str, *, write: bool) -> None:
     from envbuilder.pypi.client import open_index

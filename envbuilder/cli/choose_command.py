@@ -12,8 +12,8 @@ from envbuilder.cli.options import FilePath, choice_options, format_option
 
 @click.command("choose")
 @choice_options
-@click.option("--from", "source", metavar="HOST/REPOSITORY", help="Take the image from here if `verify` accepts it.")
-@click.option("--key", "keys", multiple=True, type=FilePath(path_type=Path), help="With --from: a trusted public key.")
+@click.option("--from", "source", metavar="HOST/REPOSITORY")
+@click.option("--key", "keys", multiple=True, type=FilePath(path_type=Path))
 @format_option
 def command(form: str, source: str | None, keys: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401 - click's
     from envbuilder.catalog.store import load

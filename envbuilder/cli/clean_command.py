@@ -16,20 +16,11 @@ def _finite(_context: click.Context, _option: click.Parameter, size: float | Non
 
 
 @click.command("clean")
-@click.option("--all", "everything", is_flag=True, help="Remove the environments' images and their bases too.")
-@click.option(
-    "--cache",
-    "cache_gb",
-    type=click.FloatRange(min=0),
-    callback=_finite,
-    metavar="GB",
-    help="Trim the builder's cache, which other builds share, to this size.",
-)
-@click.option(
-    "--older-than", metavar="TIME", help="Also remove environments' images built before an age (30d) or date."
-)
-@click.option("--keep-last", type=click.IntRange(min=0), metavar="N", help="Also remove all but the last N of them.")
-@click.option("--dry-run", is_flag=True, help="List the images without removing them.")
+@click.option("--all", "everything", is_flag=True)
+@click.option("--cache", "cache_gb", type=click.FloatRange(min=0), callback=_finite, metavar="GB")
+@click.option("--older-than", metavar="TIME")
+@click.option("--keep-last", type=click.IntRange(min=0), metavar="N")
+@click.option("--dry-run", is_flag=True)
 @repository_option
 @format_option
 def command(

@@ -9,7 +9,7 @@ from envbuilder.cli.options import format_option, profile_option
 
 @click.command("controls")
 @click.argument("names", nargs=-1, metavar="[CONTROL]...")
-@click.option("--list", "listed", is_flag=True, help="List the controls and their expected results.")
+@click.option("--list", "listed", is_flag=True)
 @profile_option
 @format_option
 def command(names: tuple[str, ...], listed: bool, profile: Literal["quick", "full"], form: str) -> None:  # noqa: FBT001

@@ -13,14 +13,9 @@ _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]*")
 
 
 @click.command("diagnose")
-@click.option(
-    "--python",
-    default=sys.executable,
-    metavar="PATH|COMMAND",
-    help="Python to diagnose, or a command that starts it (default: this one).",
-)
-@click.option("--captured", metavar="FILE|-", help="Diagnose a file that capture.py printed elsewhere.")
-@click.option("--startup", is_flag=True, help="Time a start by phase, cold and warm, and name what makes it slow.")
+@click.option("--python", default=sys.executable, metavar="PATH|COMMAND")
+@click.option("--captured", metavar="FILE|-")
+@click.option("--startup", is_flag=True)
 @format_option
 def command(python: str, captured: str | None, *, startup: bool, form: str) -> None:
     from envbuilder.catalog.store import load

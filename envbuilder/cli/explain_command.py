@@ -7,7 +7,7 @@ from envbuilder.cli.options import complete_explained, format_option, matrix_opt
 
 @click.command("explain")
 @click.argument("name", metavar="CODE|ENV-ID", shell_complete=complete_explained)
-@matrix_option("Matrix of the environment (default: the project's and the shipped ones).")
+@matrix_option
 @format_option
 def command(name: str, matrix: str | None, form: str) -> None:
     from envbuilder.catalog.store import load

@@ -17,11 +17,9 @@ _OF_ENVIRONMENTS = ("compose", "devcontainer", "kubernetes", "github", "gitlab")
 @click.argument("files", nargs=-1, metavar="[VERDICT.json|MATRIX]…", shell_complete=complete_matrix)
 @select_option
 @repository_option
-@click.option(
-    "--store", type=FilePath(path_type=Path, exists=True, file_okay=False), help="Take verdicts from this history."
-)
-@click.option("--since", metavar="TIME", help="Take verdicts from the history, since a date or an age (30d).")
-@click.option("-o", "--output", type=FilePath(path_type=Path, dir_okay=False), help="Write to this file.")
+@click.option("--store", type=FilePath(path_type=Path, exists=True, file_okay=False))
+@click.option("--since", metavar="TIME")
+@click.option("-o", "--output", type=FilePath(path_type=Path, dir_okay=False))
 def command(
     form: str,
     files: tuple[str, ...],

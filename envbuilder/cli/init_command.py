@@ -36,15 +36,9 @@ def _asked(values: dict[str, Any]) -> dict[str, Any]:
 @click.command("init")
 @click.argument("folder", required=False, metavar="[DIR]", type=FilePath(file_okay=False, path_type=Path))
 @choice_options
+@click.option("--package", "packages", multiple=True, metavar="REQUIREMENT")
 @click.option(
-    "--package", "packages", multiple=True, metavar="REQUIREMENT", help="A further package, such as pandas==2.2.3."
-)
-@click.option(
-    "--with",
-    "forms",
-    multiple=True,
-    type=click.Choice(["compose", "devcontainer", "kubernetes", "github", "gitlab"]),
-    help="Also write this file, as `envbuilder export` does.",
+    "--with", "forms", multiple=True, type=click.Choice(["compose", "devcontainer", "kubernetes", "github", "gitlab"])
 )
 def command(
     folder: Path | None,

@@ -16,7 +16,7 @@ def command() -> None: ...
 
 @command.command("new")
 @click.argument("folder", type=FilePath(path_type=Path, file_okay=False))
-@click.option("--expires", metavar="AGE", help="Limit the trust in the key: 365d. The public file contains the limit.")
+@click.option("--expires", metavar="AGE")
 def new(folder: Path, expires: str | None) -> None:
     from envbuilder.attest.keys import PRIVATE, PUBLIC, create
     from envbuilder.publish.verify_request import duration

@@ -11,7 +11,7 @@ from envbuilder.cli.options import console_of, matrices_argument, progress_optio
 @matrices_argument
 @select_option
 @progress_options
-@click.option("--refresh", is_flag=True, help="Ask the index again for pages that uv has cached.")
+@click.option("--refresh", is_flag=True)
 def command(matrices: tuple[str, ...], selectors: tuple[str, ...], *, refresh: bool, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose_all

@@ -1,4 +1,4 @@
-"""Options that several commands share, so that they read and behave alike."""
+"""Options that several commands share, so that they read and behave alike; help.yaml has their help texts."""
 
 import os
 import re
@@ -132,9 +132,7 @@ matrix_argument = click.argument("matrix", required=False, metavar="[MATRIX]", s
 
 matrices_argument = click.argument("matrices", nargs=-1, metavar="[MATRIX]...", shell_complete=complete_matrix)
 
-
-def matrix_option(text: str) -> Callable[[_Command], _Command]:
-    return click.option("--matrix", metavar="MATRIX", shell_complete=complete_matrix, help=text)
+matrix_option = click.option("--matrix", metavar="MATRIX", shell_complete=complete_matrix)
 
 
 def _selectors_of_project() -> tuple[str, ...]:
@@ -151,17 +149,10 @@ select_option = click.option(
     metavar="SELECTOR",
     default=_selectors_of_project,
     shell_complete=complete_environment,
-    help="Select environments by globs on ids ('tf2.1[89]*') and key=value,key>=version. Values of one key are OR, "
-    "different keys AND.",
 )
 
 format_option = click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="Print a table for people or one JSON document for scripts.",
+    "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True
 )
 
 
@@ -170,30 +161,13 @@ def _use_repository(_context: click.Context, _option: click.Parameter, name: str
         os.environ[REPOSITORY] = repository(name)
 
 
-repository_option = click.option(
-    "--repository",
-    metavar="NAME",
-    expose_value=False,
-    callback=_use_repository,
-    help="Name images NAME:ID, such as team/tensorflow:ID, so that checkouts that share an engine keep their own.",
-)
+repository_option = click.option("--repository", metavar="NAME", expose_value=False, callback=_use_repository)
 
 jobs_option = click.option(
-    "-j",
-    "--jobs",
-    type=click.IntRange(1, 64),
-    default=min(2, os.cpu_count() or 1),
-    show_default=True,
-    help="Build this many images at a time. Validation measures times, so it runs one at a time.",
+    "-j", "--jobs", type=click.IntRange(1, 64), default=min(2, os.cpu_count() or 1), show_default=True
 )
 
-profile_option = click.option(
-    "--profile",
-    type=click.Choice(["quick", "full"]),
-    default="quick",
-    show_default=True,
-    help="quick takes as long as a few imports; full adds samples, stalls and the dependencies of all libraries.",
-)
+profile_option = click.option("--profile", type=click.Choice(["quick", "full"]), default="quick", show_default=True)
 
 _GPUS = re.compile(r"(?:auto|none|all|[0-9]+(?:,[0-9]+)*)\Z")
 
@@ -206,26 +180,10 @@ def _checked_gpus(_context: click.Context, _option: click.Parameter, gpus: str) 
 
 
 gpus_option = click.option(
-    "--gpus",
-    callback=_checked_gpus,
-    default="auto",
-    show_default=True,
-    metavar="auto|none|all|0,1",
-    help="GPUs for the container; auto uses all that the driver and the engine offer.",
+    "--gpus", callback=_checked_gpus, default="auto", show_default=True, metavar="auto|none|all|0,1"
 )
 
-allow_option = click.option(
-    "--allow",
-    multiple=True,
-    type=click.Choice(["inconclusive"]),
-    help="Exit 0 instead of 8 if the result is INCONCLUSIVE, such as that of a GPU image on a host without a GPU.",
-)
-
-pull_option = click.option(
-    "--pull",
-    is_flag=True,
-    help="Update the bases first, from the registry or Debian; images of a changed base are built again.",
-)
+allow_option = click.option("--allow", multiple=True, type=click.Choice(["inconclusive"]))
 
 
 def _checked_cache(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
@@ -234,22 +192,10 @@ def _checked_cache(_context: click.Context, _option: click.Parameter, name: str 
     return parse(name).name if name is not None else None
 
 
-cache_option = click.option(
-    "--cache",
-    callback=_checked_cache,
-    metavar="HOST/REPOSITORY",
-    help="Take build steps from this repository, and store those of a new build there as cache-ID.",
-)
+cache_option = click.option("--cache", callback=_checked_cache, metavar="HOST/REPOSITORY")
 progress_options = together(
-    click.option(
-        "--progress",
-        type=click.Choice(get_args(Mode)),
-        default="auto",
-        show_default=True,
-        help="Show progress on standard error: live lines on a terminal, plain lines elsewhere, JSON events, or "
-        "nothing.",
-    ),
-    click.option("-v", "--verbose", is_flag=True, help="Show the log of the running steps too."),
+    click.option("--progress", type=click.Choice(get_args(Mode)), default="auto", show_default=True),
+    click.option("-v", "--verbose", is_flag=True),
 )
 
 
@@ -261,30 +207,19 @@ def console_of(values: dict[str, Any]) -> Console:
     return Console(mode, verbose=verbose, stored=stored, store=lambda times: cache(path, decoding.to_json(times)))
 
 
-sign_option = click.option(
-    "--key",
-    "keys",
-    multiple=True,
-    type=FilePath(path_type=Path),
-    help="A private key that signs (envbuilder keys new), or a public key whose statements are answered too.",
-)
+sign_option = click.option("--key", "keys", multiple=True, type=FilePath(path_type=Path))
 
-keyless_option = click.option(
-    "--keyless", is_flag=True, help="Sign by Sigstore with this CI job's identity instead of a key."
-)
+keyless_option = click.option("--keyless", is_flag=True)
 
-
-def gpu_option(text: str = "GPU, as its vendor or nvidia-smi names it.") -> Callable[[_Command], _Command]:
-    return click.option("--gpu", "gpus", multiple=True, metavar="NAME", shell_complete=complete_gpu, help=text)
-
+gpu_option = click.option("--gpu", "gpus", multiple=True, metavar="NAME", shell_complete=complete_gpu)
 
 choice_options = together(
-    gpu_option(),
-    click.option("--driver", metavar="VERSION", help="Linux driver, such as 535.104.05, or its branch, such as 535."),
-    click.option("--tensorflow", default="", metavar="SPEC", help="2.20.0, latest, or a range such as '>=2.17,<2.21'."),
-    click.option("--python", metavar="VERSION", help="Python, such as 3.11."),
-    click.option("--os", metavar="NAME", help="System, such as debian-bookworm."),
-    click.option("--flavor", type=click.Choice(["cpu", "gpu"]), help="Default: gpu, except on a host without a GPU."),
+    gpu_option,
+    click.option("--driver", metavar="VERSION"),
+    click.option("--tensorflow", default="", metavar="SPEC"),
+    click.option("--python", metavar="VERSION"),
+    click.option("--os", metavar="NAME"),
+    click.option("--flavor", type=click.Choice(["cpu", "gpu"])),
     click.option(
         "--variant",
         "--form",
@@ -292,7 +227,6 @@ choice_options = together(
         type=click.Choice(["runtime", "devel", "notebook"]),
         default="runtime",
         show_default=True,
-        help="devel adds pip, uv and the files that compile custom operations; notebook adds JupyterLab to that.",
     ),
     repository_option,
 )

@@ -13,19 +13,12 @@ from envbuilder.cli.options import FilePath, gpu_option, matrix_argument, read_o
 @click.command("plan")
 @matrix_argument
 @select_option
-@click.option("--fleet", type=FilePath(path_type=Path), metavar="FILE", help="YAML list of hosts: name, driver, gpus.")
-@click.option("--all", "everything", is_flag=True, help="List every rejected combination.")
-@click.option("--newest", is_flag=True, help="Show the newest TensorFlow for the hosts, or for --driver and --gpu.")
-@click.option("--driver", metavar="VERSION", help="With --newest: this host's driver.")
-@gpu_option("With --newest: a GPU of this host.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "json", "github"]),
-    default="table",
-    show_default=True,
-    help="Print a table for people, one JSON document for scripts, or the job matrix of a GitHub workflow.",
-)
+@click.option("--fleet", type=FilePath(path_type=Path), metavar="FILE")
+@click.option("--all", "everything", is_flag=True)
+@click.option("--newest", is_flag=True)
+@click.option("--driver", metavar="VERSION")
+@gpu_option
+@click.option("--format", "form", type=click.Choice(["table", "json", "github"]), default="table", show_default=True)
 def command(form: str, *, everything: bool, newest: bool, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose

@@ -14,39 +14,20 @@ from envbuilder.cli import options as common
 @common.select_option
 @common.repository_option
 @common.format_option
-@click.option("--to", "to", metavar="HOST/REPOSITORY", help="Push the images to this repository.")
+@click.option("--to", "to", metavar="HOST/REPOSITORY")
 @common.sign_option
 @common.keyless_option
-@click.option("--moving", multiple=True, metavar="TAG", help="Move this further tag to the image, such as latest.")
-@click.option(
-    "--allow",
-    multiple=True,
-    type=click.Choice(["inconclusive"]),
-    help="Publish even if the verdict is INCONCLUSIVE. The statement says so; verify still refuses it.",
-)
+@click.option("--moving", multiple=True, metavar="TAG")
+@click.option("--allow", multiple=True, type=click.Choice(["inconclusive"]))
 @common.profile_option
 @common.gpus_option
 @common.progress_options
-@click.option("--no-sbom", is_flag=True, help="Do not attach a bill of materials; making one reads the complete image.")
-@click.option(
-    "--compression",
-    type=click.Choice(["gzip", "zstd"]),
-    default="gzip",
-    show_default=True,
-    help="Compress layers in zstd: a quarter smaller, for containerd 1.5 and Docker 23 or later.",
-)
-@click.option("--dry-run", is_flag=True, help="Show the tags and where they point now; change nothing.")
-@click.option(
-    "--withdraw", metavar="IMAGE@DIGEST", help="Sign that this image must not be deployed; verify then refuses it."
-)
-@click.option(
-    "--answer",
-    nargs=2,
-    multiple=True,
-    metavar="IMAGE@DIGEST STATEMENT",
-    help="Sign that this FAILED, withdrawal or lost statement no longer refuses the image.",
-)
-@click.option("--reason", metavar="TEXT", help="Why; with --withdraw and --answer.")
+@click.option("--no-sbom", is_flag=True)
+@click.option("--compression", type=click.Choice(["gzip", "zstd"]), default="gzip", show_default=True)
+@click.option("--dry-run", is_flag=True)
+@click.option("--withdraw", metavar="IMAGE@DIGEST")
+@click.option("--answer", nargs=2, multiple=True, metavar="IMAGE@DIGEST STATEMENT")
+@click.option("--reason", metavar="TEXT")
 def command(matrix: str | None, selectors: tuple[str, ...], form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose

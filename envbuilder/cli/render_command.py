@@ -10,13 +10,8 @@ from envbuilder.cli.options import FilePath, matrices_argument, select_option
 @click.command("render")
 @matrices_argument
 @select_option
-@click.option("--check", is_flag=True, help="Write nothing; exit 1 with a diff if images/ is out of date.")
-@click.option(
-    "--standalone",
-    type=FilePath(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Write one environment, named by its id, as a folder that `docker build DIR` builds.",
-)
+@click.option("--check", is_flag=True)
+@click.option("--standalone", type=FilePath(file_okay=False, path_type=Path), metavar="DIR")
 def command(matrices: tuple[str, ...], selectors: tuple[str, ...], *, check: bool, standalone: Path | None) -> None:
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose_all

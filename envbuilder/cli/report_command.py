@@ -11,20 +11,14 @@ from envbuilder.cli.options import FilePath, matrices_argument, moment
 
 @click.command("report")
 @matrices_argument
-@click.option("-o", "--output", type=FilePath(path_type=Path, file_okay=False), help="Folder (default: out/report).")
-@click.option(
-    "--store", type=FilePath(path_type=Path, file_okay=False), help="Folder of the history (default: out/history)."
-)
-@click.option("--since", metavar="TIME", help="Show verdicts since a date (2026-11-20) or an age (30d).")
-@click.option("--from", "repository", metavar="HOST/REPOSITORY", help="Add the verdicts of this repository.")
-@click.option("--key", "keys", multiple=True, type=FilePath(path_type=Path), help="For --from: a trusted public key.")
-@click.option(
-    "--on", metavar="CLASSES", help="With --from: show each image on these host classes: 'H100/570, A100/550'."
-)
-@click.option(
-    "--max-age", default="90d", show_default=True, metavar="AGE", help="With --on: maximum age of a PASSED: 90d, 12h."
-)
-@click.option("--open", "opened", is_flag=True, help="Open the page in a browser.")
+@click.option("-o", "--output", type=FilePath(path_type=Path, file_okay=False))
+@click.option("--store", type=FilePath(path_type=Path, file_okay=False))
+@click.option("--since", metavar="TIME")
+@click.option("--from", "repository", metavar="HOST/REPOSITORY")
+@click.option("--key", "keys", multiple=True, type=FilePath(path_type=Path))
+@click.option("--on", metavar="CLASSES")
+@click.option("--max-age", default="90d", show_default=True, metavar="AGE")
+@click.option("--open", "opened", is_flag=True)
 def command(
     matrices: tuple[str, ...],
     output: Path | None,

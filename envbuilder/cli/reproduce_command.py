@@ -5,16 +5,9 @@ import click
 
 @click.command("reproduce")
 @click.argument("report", metavar="REPORT|-", default="-")
-@click.option("--dry-run", is_flag=True, help="Stop before anything is built.")
-@click.option("--prove", is_flag=True, help="Build and validate the closest compatible environment too.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "json", "markdown"]),
-    default="table",
-    show_default=True,
-    help="Print a table for people, JSON for scripts or Markdown for a reply.",
-)
+@click.option("--dry-run", is_flag=True)
+@click.option("--prove", is_flag=True)
+@click.option("--format", "form", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True)
 def command(report: str, *, dry_run: bool, prove: bool, form: str) -> None:
     from envbuilder import host
     from envbuilder.catalog.store import load

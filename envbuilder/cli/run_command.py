@@ -12,7 +12,7 @@ build_options = common.together(
     common.repository_option,
     common.format_option,
     common.jobs_option,
-    common.pull_option,
+    click.option("--pull", is_flag=True),
     common.cache_option,
     common.allow_option,
     common.progress_options,
@@ -43,8 +43,6 @@ def run_matrix(values: dict[str, Any], form: str, allow: tuple[str, ...], *, val
 @build_options
 @common.profile_option
 @common.gpus_option
-@click.option(
-    "--fresh", is_flag=True, help="Validate again even if nothing changed, and read the files of a known image."
-)
+@click.option("--fresh", is_flag=True)
 def command(form: str, *, allow: tuple[str, ...], **values: Any) -> None:  # noqa: ANN401 - click's values
     run_matrix(values, form, allow, validate=True)

@@ -16,44 +16,25 @@ _FOLDER = common.FilePath(exists=True, file_okay=False, path_type=Path)
 @click.argument("old")
 @click.argument("new")
 @click.argument(common.CMD, nargs=-1, type=click.UNPROCESSED, metavar="[-- CMD]...")
-@click.option("--bisect", is_flag=True, help="Find the release between OLD (good) and NEW (bad) at which CMD fails.")
-@click.option(
-    "--axis",
-    type=click.Choice(["tensorflow", "cuda", "cudnn"]),
-    default="tensorflow",
-    show_default=True,
-    help="With --bisect: the part that varies. For cuda and cudnn, OLD and NEW are their versions.",
-)
-@click.option("--tensorflow", metavar="VERSION", help="With --axis cuda or cudnn: the TensorFlow release.")
-@click.option("--check", metavar="NAME", help="With --bisect: a check of the validation suite instead of CMD.")
-@click.option("--repeat", type=click.IntRange(1, 100), default=1, help="With --bisect: runs of CMD in each version.")
-@common.matrix_option("Matrix with both versions and their locks [default: tensorflow].")
+@click.option("--bisect", is_flag=True)
+@click.option("--axis", type=click.Choice(["tensorflow", "cuda", "cudnn"]), default="tensorflow", show_default=True)
+@click.option("--tensorflow", metavar="VERSION")
+@click.option("--check", metavar="NAME")
+@click.option("--repeat", type=click.IntRange(1, 100), default=1)
+@common.matrix_option
 @common.select_option
-@click.option("--fleet", type=_FILE, metavar="FILE", help="YAML list of hosts: report those that NEW excludes.")
-@click.option(
-    "--gpu",
-    multiple=True,
-    metavar="NAME",
-    shell_complete=common.complete_gpu,
-    help="With --driver: one host in place of --fleet, as in check.",
-)
-@click.option("--driver", metavar="VERSION", help="With --gpu: its Linux driver, such as 535.104.05, or its branch.")
-@click.option("--dry-run", is_flag=True, help="Answer from the catalogue only: build and measure nothing.")
-@click.option("--suite", type=_FOLDER, metavar="DIR", help="Your tests: pytest files or scripts, run in both images.")
-@click.option("--test-limit", type=_SECONDS, default=90, show_default=True, help="Stop a test after N silent seconds.")
-@click.option("--suite-limit", type=_SECONDS, default=3600, show_default=True, help="Stop all tests after N seconds.")
-@click.option("--wheel", type=_FILE, metavar="FILE", help="Wheel of NEW if no index has it.")
-@click.option(
-    "--policy",
-    type=common.FilePath(resolve_path=True),
-    metavar="FILE",
-    help="Policy that decides (default: envbuilder's own).",
-)
-@click.option(
-    "--flavor", type=click.Choice(["cpu", "gpu"]), help="Images to use [default: cpu; gpu with --gpu or --fleet]."
-)
-@click.option("--rounds", type=click.IntRange(1, 1000), help="Rounds of measurement [default: 15].")
-@click.option("--fresh", is_flag=True, help="Ignore stored measurements and observations.")
+@click.option("--fleet", type=_FILE, metavar="FILE")
+@click.option("--gpu", multiple=True, metavar="NAME", shell_complete=common.complete_gpu)
+@click.option("--driver", metavar="VERSION")
+@click.option("--dry-run", is_flag=True)
+@click.option("--suite", type=_FOLDER, metavar="DIR")
+@click.option("--test-limit", type=_SECONDS, default=90, show_default=True)
+@click.option("--suite-limit", type=_SECONDS, default=3600, show_default=True)
+@click.option("--wheel", type=_FILE, metavar="FILE")
+@click.option("--policy", type=common.FilePath(resolve_path=True), metavar="FILE")
+@click.option("--flavor", type=click.Choice(["cpu", "gpu"]))
+@click.option("--rounds", type=click.IntRange(1, 1000))
+@click.option("--fresh", is_flag=True)
 @common.gpus_option
 @common.progress_options
 @click.option("--format", "form", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True)

@@ -12,28 +12,17 @@ from envbuilder.cli import options as common
 
 @click.command("validate")
 @click.argument("image", required=False, metavar="[ENV-ID|IMAGE]", shell_complete=common.complete_environment)
-@click.option(
-    "--attach",
-    is_flag=True,
-    help="Sign the verdict and attach it to REGISTRY/IMAGE@sha256:…, which is pulled if necessary.",
-)
+@click.option("--attach", is_flag=True)
 @common.sign_option
 @common.keyless_option
-@click.option("--here", is_flag=True, help="Validate a Python of this host, without a container.")
-@click.option("--python", default=None, metavar="PATH", help="With --here: the Python to validate.")
-@common.matrix_option("Matrix of the environment.")
+@click.option("--here", is_flag=True)
+@click.option("--python", default=None, metavar="PATH")
+@common.matrix_option
 @common.profile_option
 @common.gpus_option
 @common.allow_option
-@click.option(
-    "--simulate",
-    default=None,
-    metavar="PROFILE",
-    help="Use a simulated driver: driver=470.57.02,gpu=A100. The verdict says so and is never PASSED.",
-)
-@click.option(
-    "--fresh", is_flag=True, help="Validate again even if nothing changed, and read the files of a known image."
-)
+@click.option("--simulate", default=None, metavar="PROFILE")
+@click.option("--fresh", is_flag=True)
 @common.repository_option
 @common.progress_options
 @common.format_option

@@ -89,12 +89,14 @@ def test_since_accepts_dates_and_ages() -> None:
     assert moment("30d", now) == now - timedelta(days=30)
 
 
-def test_every_command_has_a_help_text_and_every_text_a_command() -> None:
+def test_every_command_and_option_has_a_help_text_and_every_text_belongs_to_one() -> None:
     known = {" ".join(words): command.help for words, command in commands()}
-    options = {f"{words[0]} {one.opts[-1]}" for words, command in commands() for one in command.params}
+    options = [(words, one) for words, command in commands() for one in command.params if isinstance(one, click.Option)]
+    keys = {" ".join((*words[:level], name)) for words, one in options for name in one.opts for level in range(3)}
     groups = {words.partition(" ")[0] for words in known if " " in words}
     assert all(known.values())
-    assert set(help_texts()) <= {"envbuilder", *groups, *known, *options}
+    assert [(words, one.name) for words, one in options if not one.help] == []
+    assert set(help_texts()) <= {"envbuilder", *groups, *known, *keys}
 
 
 @pytest.mark.parametrize(
