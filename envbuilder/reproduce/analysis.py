@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import msgspec
@@ -9,14 +10,20 @@ import msgspec
 from envbuilder.catalog.model import Catalog
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, Problem
+from envbuilder.reproduce.causes import is_cause
 from envbuilder.reproduce.diagnose import diagnose, predict
 from envbuilder.reproduce.document import POSTED, ReproduceDocument
 from envbuilder.reproduce.fix import closest_environment
 from envbuilder.reproduce.messages.catalog import find
 from envbuilder.reproduce.question import Case
 from envbuilder.reproduce.rebuild import Rebuild, plan
+from envbuilder.reproduce.report.context import complaints
 from envbuilder.reproduce.report.read import cleaned, read
+from envbuilder.reproduce.report.reported import Complaint
 from envbuilder.workspace import Workspace, write_atomically
+
+_OF_SETUP: frozenset[Complaint] = frozenset({"installing", "import", "breaks"})
+"""Complaints that versions which do not go together explain, if nothing else does."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,16 @@ def analyse(text: str, catalog: Catalog, driver_here: str | None = None) -> Anal
     transcript = cleaned(text)
     case = Case(read(text, transcript), find(transcript), catalog).settled()
     predicted = predict(case)
+    for wider in (
+        complaints(transcript, everywhere=True),
+        (),
+    ):  # the title names the complaint, else the text, else none
+        if any(map(is_cause, predicted)) or not set(case.reported.complaints) <= _OF_SETUP:
+            break
+        reported = msgspec.structs.replace(case.reported, complaints=wider)
+        other = dataclasses.replace(case, reported=reported)
+        if any(map(is_cause, found := predict(other))):
+            case, predicted = other, found
     rebuild = plan(case, predicted, driver_here)
     diagnosis = diagnose(case, predicted)
     closest = closest_environment(case, diagnosis)

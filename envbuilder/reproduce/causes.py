@@ -37,6 +37,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     fix: FixTarget = "unknown"
     explains: frozenset[Complaint] = frozenset()
     fixed_by: frozenset[str] = frozenset()
+    says: tuple[Text, ...] = ()
     fixes: tuple[Text, ...] = ()
     hides: frozenset[Code] = frozenset()
     outranks: Area | None = None
@@ -191,6 +192,9 @@ def _for_windows(row: Finding, reported: Reported) -> Finding:
     return written(Code.CUDA_MISMATCH, "dll", row.sources, **named, requires=row.requires)
 
 
+_OF_CUDNN = frozenset({"cublas_not_loaded"})
+"""Messages of cuDNN's own loader: what they name, no TensorFlow opens."""
+
 _MENTIONED_CUDA = frozenset({"cudart", "cublas", "cublasLt", "cufft", "cusolver", "cusparse", "cudnn"})
 
 
@@ -206,11 +210,13 @@ def other_builds(case: Case) -> tuple[Finding, ...]:
 
 def _never_opened(case: Case) -> Iterator[Finding]:
     """Find a library that the stated release never opens: another TensorFlow printed that log."""
-    release, contradictions = case.release, case.reported.contradictions
-    if release is None or not release.libraries or any(row.field == "tensorflow" for row in contradictions):
+    release, others = case.release, {row.field for row in case.reported.works}
+    others |= {row.field for row in case.reported.contradictions}
+    if release is None or not release.libraries or "tensorflow" in others:
         return
+    of_cudnn = {row.line for row in case.messages if row.signature in _OF_CUDNN}
     for row in case.messages:
-        library = row.values.get("library", "")
+        library = "" if row.line in of_cudnn else row.values.get("library", "")
         name = library_name(library)
         own = next((one for one in release.libraries if one.startswith(f"lib{name}.so")), "")
         if name in _MENTIONED_CUDA and own and not opens(release, library):

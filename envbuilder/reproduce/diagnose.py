@@ -195,7 +195,10 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     if program is not None and decisive is None and not (lead is not None and get(program.signature).prose):
         return _of_message(program, terms.with_values(program, facts), {"harmless": harmless})
     shown_by = decisive
-    if lead is not None and cause_of(lead.code).area == "libraries":  # a forecast explains the library that is missing
+    if lead is not None and cause_of(lead.code).area in {
+        "libraries",
+        "build",
+    }:  # a forecast explains the library that is missing
         shown_by = decisive or next(iter(marked("not_found", case.messages)), None)
     line, quote = (shown_by.line, shown_by.text.removeprefix("# ")) if shown_by else (0, "")
     shown = get(decisive.signature) if decisive else None
@@ -224,11 +227,11 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
         cause = no_reason if lead is not None else GRAMMAR.open_question(case.reported.complaints).missing
         cause = _told_apart(case) or cause + _fitting(case)
         return ReportDiagnosis(cause=cause, confidence="unsure", place="unknown", **common)
-    lead = msgspec.structs.replace(lead, fix=_better(lead, facts))
+    lead = msgspec.structs.replace(lead, message=_better("says", lead, facts), fix=_better("fixes", lead, facts))
     after = _after(lead, case, told)
     if after is not None:
         pair = f"{after.fix} With that driver: {lead.fix}" if cause_of(after.code).area == "host" else after.fix
-        pair = f"{lead.fix} Then: {_better(after, facts)}" if lead.code is Code.PACKAGE_CONFLICT else pair
+        pair = f"{lead.fix} Then: {_better('fixes', after, facts)}" if lead.code is Code.PACKAGE_CONFLICT else pair
         lead = msgspec.structs.replace(lead, message=f"{lead.message} With it: {after.message}", fix=pair)
     return ReportDiagnosis(
         cause=lead.message.removeprefix(f"Line {line} shows it. "),
@@ -240,8 +243,9 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     )
 
 
-def _better(row: Finding, facts: Facts) -> str:
-    return next((text for each in cause_of(row.code).fixes if (text := filled_or_none(each, facts))), row.fix)
+def _better(kind: Literal["says", "fixes"], row: Finding, facts: Facts) -> str:
+    own = row.message if kind == "says" else row.fix
+    return next((text for each in getattr(cause_of(row.code), kind) if (text := filled_or_none(each, facts))), own)
 
 
 def _of_message(row: MessageMatch, facts: Facts, common: dict[str, Any]) -> ReportDiagnosis:
@@ -260,7 +264,11 @@ def _of_message(row: MessageMatch, facts: Facts, common: dict[str, Any]) -> Repo
 def _answering(case: Case) -> MessageMatch | None:
     """Return the message that answers a report without a cause; a harmless one comes first, an exception last."""
     asked, rows = set(case.reported.complaints), case.messages
-    known = [*(row for row in rows if row.signature == "gpu_created"), *marked("outside", rows)]
+    known = [
+        *(row for row in rows if row.signature == "gpu_created"),
+        *marked("outside", rows),
+        *marked("answers", rows),
+    ]
     known += [row for row in reversed(rows) if row.signature == "last_exception"]
     fits = (row for row in causes.standing(known, case) if asked <= (get(row.signature).explains or asked))
     return _complained_noise(case) or next(fits, None)

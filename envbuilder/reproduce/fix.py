@@ -31,7 +31,7 @@ from envbuilder.reproduce.messages.catalog import marked
 from envbuilder.reproduce.question import Case, driver_of, gpus_of, release_of
 from envbuilder.reproduce.rebuild import PUBLISHED, requirement, word
 from envbuilder.reproduce.report.reported import Reported
-from envbuilder.reproduce.terms import bounds, is_before_catalogue, is_installed, span_of
+from envbuilder.reproduce.terms import bounds, cudnn_for, is_before_catalogue, is_installed, span_of
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def _is_choice(case: Case, diagnosis: ReportDiagnosis, span: str) -> bool:
         return False
     if is_before_catalogue(case) or (question is not None and _before_all(question, case.catalog)):
         return False  # any proposal would be years newer
-    if question is None and not span and case.holds("python<3.8"):
+    if question is None and not span and (case.holds("python<3.8") or case.holds("cuda<10.1")):
         return False  # the code is of TensorFlow's early years
     if not diagnosis.codes:
         return bool(gpus) and case.asks_for_versions
@@ -358,6 +358,7 @@ def install_commands(case: Case, near: Question, environment: Environment | None
         pip = (old.environment, f"pip install 'tensorflow-gpu=={word(near.tensorflow)}'")
         return pip if reported.platform == "windows" else (f"docker run --rm --gpus all -it {image}",)
     question = case.question or msgspec.structs.replace(near, tensorflow="", python=case.python, cuda=None)
+    cudnn = versions.line(environment.cudnn) if environment is not None and environment.cudnn else None
     environment = environment if environment is None or environment.cuda_wheels or not near.gpu else None
     release = distributions(near.tensorflow, near.package, "gpu" if near.gpu else None, catalog)[0]  # it works
     version = release.version
@@ -378,7 +379,7 @@ def install_commands(case: Case, near: Question, environment: Environment | None
         lines += pip_install(map(shlex.quote, (f"{release.package}=={version}", *packages, *caps)))
     by_conda = native or (environment is None and case.place == "conda" and near.cuda != question.cuda)
     if by_conda and near.gpu and release.cuda is not None:
-        lines.append(f"conda install -c conda-forge cudatoolkit={release.cuda} cudnn={release.cudnn}")
+        lines.append(f"conda install -c conda-forge cudatoolkit={release.cuda} cudnn={cudnn or cudnn_for(release)}")
     tag = GRAMMAR.published_tags.get(versions.minor(version))
     other = near.cuda != question.cuda or (near.cuda is None and near.tensorflow != question.tensorflow)
     if environment is None and near.gpu and other and not by_conda and tag is not None:

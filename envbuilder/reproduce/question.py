@@ -90,6 +90,9 @@ def install_of(
     if (reported.image or "").startswith("tensorflow/"):
         return None  # its CUDA is the image's
     missing = bool(marked("not_found", symptoms))
+    ordered = any((row.field, row.trust) == ("tensorflow", Trust.ORDERED) for row in reported.evidence)
+    if ordered and any(row.signature == "runs_in_colab" for row in symptoms):
+        return "plain"  # the CUDA there is that of the TensorFlow that the session brings
     if reported.platform == "windows":
         return "system"  # Windows has no CUDA wheels
     if any(
@@ -135,12 +138,13 @@ def is_version(text: str) -> bool:
     return True
 
 
-def _loaded(field: str, reported: Reported) -> str | None:
+def _loaded(field: str, reported: Reported, release: TensorflowRelease | None) -> str | None:
     """Return the CUDA or cuDNN of TensorFlow. A form's value describes the host if there is a TensorFlow image."""
     value: str | None = getattr(reported, field)
     trusts = {row.trust for row in reported.evidence if (row.field, row.value) == (field, value)}
-    others = any(row.field == field and row.value != value for row in reported.works)
-    if others and trusts == {Trust.MENTIONED}:
+    others = [row.value for row in reported.works if row.field == field and row.value != value]
+    built = (getattr(release, field) or "") if release is not None else ""
+    if others and trusts == {Trust.MENTIONED} and (not built or any(versions.is_prefix(built, one) for one in others)):
         return None  # a title often names the version that failed first: which one is installed is unknown
     if field == "cuda" and value is not None and not versions.names_line(value):
         return None  # a major is what a library's name says: any of its releases
@@ -151,6 +155,7 @@ def _loaded(field: str, reported: Reported) -> str | None:
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     shown_by: str = ""
+    start: str = ""
     gpu: str
     set: str
     run: str
@@ -196,6 +201,10 @@ class Case:
         texts = [*(row.text for row in reported.evidence), *(row.text for row in self.messages)]
         images = {reported.image or "", *(text for row in self.messages if (text := row.values.get("image")))}
         ran = bool(marked("ran", self.messages))
+        branch = self.catalog.branch(reported.driver) if reported.platform != "windows" else None
+        driver_cuda = reported.driver_cuda or (branch.cuda if branch is not None else None)
+        cuda = self.release.cuda if self.release is not None else None
+        said = {row.trust for row in reported.evidence if (row.field, row.value) == ("cuda", reported.cuda)}
         holds: dict[str, object] = {
             **{name: getattr(reported, name) for name in (*SCALARS, "gpus", "compute_capabilities", "pauses")},
             "cudnn": reported.cudnn or any("cudnn" in name for name in reported.packages),
@@ -206,6 +215,8 @@ class Case:
             "a gpu": self.gpu,
             "gpu_in_log": any(row.field == "gpus" and row.trust is Trust.PROVED for row in reported.evidence),
             "before_catalogue": self.old,
+            "driver_behind": driver_cuda and cuda and not versions.at_least(driver_cuda, versions.line(cuda)),
+            "cuda_of_driver": said == {Trust.MENTIONED} and driver_cuda == reported.cuda,
             "unserved": self.capability and not self.catalog.with_code_for(self.capability),
         }
         known = {text for row in self.messages for text in (row.signature, f"{get(row.signature).layer} message")}
@@ -287,7 +298,8 @@ class Case:
         reported = self.reported
         stated = (reported.gpus, reported.driver, reported.driver_cuda, reported.cuda, reported.cudnn)
         named = {text for row in self.messages for text in (row.signature, get(row.signature).layer)}
-        return any(stated) or not named.isdisjoint({*_GPU_LAYERS, "and_cuda_tried"})
+        lost = "runs_in_colab" in named and "invisible" in reported.complaints
+        return lost or any(stated) or not named.isdisjoint({*_GPU_LAYERS, "and_cuda_tried"})
 
     @cached_property
     def question(self) -> Question | None:
@@ -301,8 +313,8 @@ class Case:
             if reported.distribution in DISTRIBUTIONS[1:] or _is_plain(reported)
             else None,
             python=self.python,
-            cuda=_loaded("cuda", reported) if self.gpu else None,
-            cudnn=_loaded("cudnn", reported) if self.gpu else None,
+            cuda=_loaded("cuda", reported, self.release) if self.gpu else None,
+            cudnn=_loaded("cudnn", reported, self.release) if self.gpu else None,
             driver=driver_of(reported, self.catalog),
             gpus=gpus_of(reported),
             capabilities=_capabilities(reported, self.catalog),

@@ -71,6 +71,7 @@ def terms(case: Case) -> Facts:
     made = _new_environment(row, reported.platform) if old is None else old.environment
     newest = catalog.distributions(catalog.final_versions[-1])[0]
     own = case.python or ""
+    missing = marked("not_found", case.messages)
     gpu, capability = next(iter(gpus_of(reported)), None), case.capability
     finals = [one for one in catalog.releases("tensorflow") if versions.is_final(one.version)]
     last = {python: one.version for one in finals for python in one.pythons}
@@ -94,11 +95,13 @@ def terms(case: Case) -> Facts:
         if not version or is_since("1.14", reported)
         else _GROWTH,
         "gpu": gpu,
+        "missing_file": next((text for row in missing if (text := row.values.get("library"))), None),
         "pythons": f"{row.pythons[0]} to {row.pythons[-1]}" if row is not None and row.pythons else old and old.pythons,
         "pinned": wanted if name else None,
         "tag": old.image_tag(version or "", case.python)
         if old
         else GRAMMAR.published_tags.get(versions.minor(version or "0.0")),
+        "image_tag": image_tag(version) if version else None,
         "fresh": f"{made} && pip install {wanted}" if made else None,
         "python_fits": own if row is not None and own in row.pythons else None,
         "newest_here": last.get(own),
@@ -141,7 +144,8 @@ def with_values(row: MessageMatch, facts: Facts) -> Facts:
     plain: dict[str, str] = {name: cudnn_of_number(text) if text.isdigit() else text for name, text in own.items()}
     lines = {f"{name}_line": versions.line(text) for name, text in plain.items()}
     if versions.at_least(plain.get("compiled", "0"), _FIRST_WHEEL_OF_CUDNN):
-        cuda = versions.major(str(facts["cuda"])) if "cuda" in facts else _CUDA_OF_CUDNN_9
+        by_cudnn = _CUDA_OF_CUDNN_9 if versions.at_least(plain["compiled"], _FIRST_CUDNN_OF_CUDA_12) else FIRST_BY_MAJOR
+        cuda = versions.major(str(facts["cuda"])) if "cuda" in facts else by_cudnn
         new = versions.major(plain["compiled"]) >= _CUDNN_PER_CUDA_ENDS
         plain["cudnn_wheel"] = f"nvidia-cudnn-cu{_CUDA_OF_CUDNN_9 if new else cuda}"
     if (of_runtime := old_by(cudnn=plain.get("runtime"))) is not None:
@@ -193,6 +197,7 @@ _CONDA_TOOLKIT_ENDS = 12
 _CUDNN_PER_CUDA_ENDS = 9
 _FIRST_WHEEL_OF_CUDNN = "8.5"
 _CUDA_OF_CUDNN_9 = 12
+_FIRST_CUDNN_OF_CUDA_12 = "8.8"
 FIRST_BY_MAJOR = 11
 """The first CUDA whose files have the same names in every release of its major."""
 
@@ -205,7 +210,7 @@ def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
     if not names or not openers:
         return None
     cudnn = [name for name in names if "cudnn" in name]
-    built = {"CUDA": {row.cuda for row in openers}, "cuDNN": {row.cudnn for row in openers}}
+    built = {"CUDA": {row.cuda for row in openers}, "cuDNN": {cudnn_for(row) for row in openers}}
     known = {name: listed(sorted(filter(None, each), key=versions.key), "or") for name, each in built.items()}
     sure, cuda = all(len(each) == 1 for each in built.values()), len(cudnn) < len(names)
     wanted = [f"CUDA {known['CUDA']}"] * cuda + [f"cuDNN {known['cuDNN']}"] * bool(cudnn)
@@ -214,9 +219,10 @@ def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
     release = name_of(openers[0]) if openers == [case.release] else f"TensorFlow {lines}"
     if case.release is not None and case.release not in openers:
         release += f" (not with the stated {case.release.version}: another build or installation printed this log)"
-    command = _command(openers, case, cuda=cuda, cudnn=bool(cudnn)) if sure else ""
+    start = places()[case.place].start
+    command = _command(openers, case, cuda=cuda, cudnn=bool(cudnn)) if sure or start else ""
     windows = sure and case.reported.platform == "windows"
-    variant = "windows" if windows else "command" if command else "unsure"
+    variant = "windows" if windows else "container" if start else "command" if command else "unsure"
     majors = {versions.major(row.cuda or "0") for row in openers}
     if variant == "unsure" and len(majors) == 1 and min(majors) >= FIRST_BY_MAJOR and case.place in {"pip", "conda"}:
         variant, command = "family", _apart(openers[-1], case.place, cuda=cuda, cudnn=bool(cudnn))
@@ -239,6 +245,15 @@ def with_command(row: Finding, case: Case) -> Finding:
     command = _command([release], case, cuda=True, cudnn=True) if row.code is Code.MISSING_LIBRARY or other else ""
     fix = f"Install CUDA {release.cuda} and cuDNN {release.cudnn}: `{command}`."
     return msgspec.structs.replace(row, fix=fix) if command else row
+
+
+def image_tag(version: str) -> str:
+    return GRAMMAR.published_tags.get(versions.minor(version), f"{versions.minor(version)}.0-gpu")
+
+
+def cudnn_for(release: TensorflowRelease) -> str | None:
+    """Return the cuDNN to install: of major 7 the last minor, because TensorFlow 1.15 takes no older one than 7.6."""
+    return "7.6" if (release.cudnn or "").startswith("7.") else release.cudnn
 
 
 def is_installed(case: Case, *, cudnn: bool = True) -> bool:
@@ -335,9 +350,8 @@ def _command(openers: list[TensorflowRelease], case: Case, *, cuda: bool, cudnn:
             release = row  # the last of its minor line whose own extra brings its CUDA
     toolkit = release.cuda or ""
     place = case.place
-    if place in {"docker", "podman", "singularity", "kubernetes"}:
-        tag = GRAMMAR.published_tags.get(versions.minor(release.version), f"{versions.minor(release.version)}.0-gpu")
-        return f"docker run --rm --gpus all -it tensorflow/tensorflow:{tag}" if stated else ""
+    if places()[place].start:
+        return places()[place].start.format(image=f"tensorflow/tensorflow:{image_tag(release.version)}")
     by_conda = place == "conda" and versions.major(toolkit) < _CONDA_TOOLKIT_ENDS
     if release.and_cuda and case.python not in release.extra_fails_on and not by_conda:
         return f"pip install '{release.package}[and-cuda]=={release.version}'" if stated else ""
@@ -345,7 +359,7 @@ def _command(openers: list[TensorflowRelease], case: Case, *, cuda: bool, cudnn:
 
 
 def _apart(release: TensorflowRelease, place: str, *, cuda: bool, cudnn: bool) -> str:
-    toolkit, library = release.cuda or "", release.cudnn or ""
+    toolkit, library = release.cuda or "", cudnn_for(release) or ""
     if place == "conda" and versions.major(toolkit) < _CONDA_TOOLKIT_ENDS:
         return f"conda install -c conda-forge cudatoolkit={toolkit} cudnn={library}"
     major = versions.major(library)

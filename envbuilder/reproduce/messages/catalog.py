@@ -27,12 +27,13 @@ Layer = Literal[
 ]  # fmt: skip
 
 Mark = Literal[
-    "follows", "goes_on", "not_found", "opens", "ran", "memory", "suggests", "asks", "other_vendor", "outside"
-]
+    "follows", "goes_on", "not_found", "opens", "ran", "memory", "suggests", "asks", "answers", "other_vendor",
+    "outside",
+]  # fmt: skip
 """What a message says besides its code: it follows from another message; TensorFlow goes on without the GPU; a CUDA
 library was not found; it names a library as a release opens it; code ran on the GPU, so its libraries were found;
-memory may be short; it has other causes too, so that its line alone proves none; versions are asked for; the GPU is of
-another maker; it is about another software.
+memory may be short; it has other causes too, so that its line alone proves none; versions are asked for; it is a
+question that facts answer; the GPU is of another maker; it is about another software.
 """
 
 Text = str | tuple[str, ...]

@@ -67,12 +67,14 @@ def other_setup_lines(transcript: Transcript) -> frozenset[int]:
     return frozenset(found)
 
 
+_TOP = 8
 _LONGEST_TITLE = 200
 
 
 def title_line(transcript: Transcript) -> int:
-    """Return the line of the title: the first text line, if a blank line follows; else 0."""
-    first = next((number for number, line in enumerate(transcript.lines, start=1) if line.strip()), 0)
+    """Return the line of the title: a heading near the top or the first text line, if a blank line follows; else 0."""
+    text = [number for number, line in enumerate(transcript.lines[:_TOP], start=1) if line.strip()]
+    first = next((number for number in text if transcript.line(number).startswith("# ")), next(iter(text), 0))
     if not first or len(transcript.line(first)) > _LONGEST_TITLE or first + 1 >= len(transcript.lines):
         return 0
     return 0 if transcript.line(first + 1).strip() else first
@@ -93,12 +95,12 @@ _CHECKBOX = re.compile(r"\s{0,8}[-*] ?\[[ x]\]")
 _LONGEST = 600
 
 
-def complaints(transcript: Transcript) -> tuple[Complaint, ...]:
+def complaints(transcript: Transcript, *, everywhere: bool = False) -> tuple[Complaint, ...]:
     """List the complaints of a title, else of the text, in the order of their kinds; `several` counts everywhere."""
-    title = title_line(transcript)
-    everywhere = _said("\n".join(_sentences(transcript.lowered.split("\n"))))
+    title = 0 if everywhere else title_line(transcript)
+    of_text = _said("\n".join(_sentences(transcript.lowered.split("\n"))))
     said = _said("\n".join(_sentences([transcript.line(title).lower()] if title else []))) - {"several"}
-    said = said | (everywhere & {"several"}) if said else everywhere
+    said = said | (of_text & {"several"}) if said else of_text
     if _FRAME.search(transcript.lowered) and _RAISED.search(transcript.lowered):
         said.add("import")
     return tuple(kind for kind in _SAID if kind in said)
