@@ -16,9 +16,13 @@ from typing import Any
 from envbuilder.attest.requirements import moment
 from envbuilder.errors import PublishError, UsageError, of_system
 from envbuilder.support import decoding
+from envbuilder.support.threads import within
 
 PRIVATE, PUBLIC = "envbuilder.key", "envbuilder.pub"
 """The names of the files that `create` makes."""
+
+READ_S = 15.0
+"""Seconds in which a key file has to be read: it may be a pipe."""
 
 _EXPIRES = "Expires: "
 _BEGIN, _SECRET = "-----BEGIN PUBLIC KEY-----", "PRIVATE KEY"
@@ -177,8 +181,9 @@ def _taken(path: Path) -> UsageError:
 
 
 def _read(path: Path) -> bytes:
+    late = decoding.DamagedError(f"not read in {READ_S:g} s; is it a pipe or terminal that nothing writes to?")
     try:
-        return decoding.file_content(path, piped=True)
+        return within(READ_S, partial(decoding.file_content, path, piped=True), late)
     except (OSError, decoding.DamagedError) as error:
         raise UsageError(f"{path}: {getattr(error, 'strerror', error)}", hint="give the path of a PEM file") from error
 

@@ -45,7 +45,10 @@ def command(
     catalog = load()
     if on is not None and repository is None:
         raise UsageError("--on needs --from", hint="name the registry: --from HOST/REPOSITORY")
-    found = fetch(repository, keys, Console().say) if repository is not None else None
+    found = None
+    if repository is not None:
+        with (shown := Console()).live(), shown.task(repository) as task:
+            found = fetch(repository, keys, shown.say, task.update)
     given = matrices or local_matrices(workspace.root) or (SHIPPED,)
     known = tuple(name for one in given for name in (VETTED if one == SHIPPED else (one,)))
     material = collect(workspace, known, store, start, catalog, found.verdicts if found else ())

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from codecs import BOM_UTF8
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
 from envbuilder.attest.envelope import BUNDLES, STATEMENTS, Opened, Openers, pae
 from envbuilder.attest.requirements import Refusal, Requirement
-from envbuilder.attest.statements import Unread, VerdictPredicate, understood
+from envbuilder.attest.statements import Meaning, Unread, VerdictPredicate, understood
 from envbuilder.attest.trust_policy import AttachedStatement, Evidence, decide
 from envbuilder.errors import PublishError, Reason
 from envbuilder.registry.client import Repository
-from envbuilder.registry.errors import MalformedError, RegistryRefusedError
+from envbuilder.registry.errors import MalformedError, RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.manifests import Manifest, ambiguity, config_digest, digest_of
-from envbuilder.registry.referrers import document, listing, subject_of
-from envbuilder.support.threads import in_parallel
+from envbuilder.registry.referrers import contents, listing, subject_of
+from envbuilder.support.threads import WORKERS, in_parallel, within
 from envbuilder.verdict import Verdict
+
+ANSWER_S = 25.0
+"""Seconds in which `verify` answers, even if the registry does not."""
 
 
 @dataclass(frozen=True)
@@ -39,29 +42,35 @@ def withdrawal(evidence: Evidence) -> Refusal | None:
     return next((one for one in refusals if one.reason is Reason.WITHDRAWN), None)
 
 
-def published(repository: Repository, openers: Openers) -> PublishedVerdicts:
-    """Collect the trusted verdicts of a repository for a report. Raises PublishError if it does not exist."""
-    tags = repository.tags()
-    if tags is None:
+def published(repository: Repository, openers: Openers, update: Callable[..., None]) -> PublishedVerdicts:
+    """Collect the trusted verdicts of a repository for a report; ``update`` gets a step, and how much of it is done.
+
+    Raises PublishError if the repository does not exist, RegistryFailedError if a part takes more than ANSWER_S.
+    """
+    slow = RegistryFailedError(Reason.TOO_SLOW, f"the registry took more than {ANSWER_S:g} s", hint="try again later")
+    try:
+        names = tuple({subject_of(tag) or tag: None for tag in within(ANSWER_S, repository.tags, slow)})
+    except RegistryRefusedError as error:
+        if error.fault is not Reason.NOT_THERE:
+            raise
         hint = f"is its name right? to publish there: envbuilder publish --to {repository.reference.name} --key KEY"
-        raise PublishError(f"there is no repository {repository.reference.name}", hint=hint)
-    evidence: dict[str, Evidence] = {}
-    for digest in _digests(repository, tags):
-        manifest = repository.manifest(digest)
-        found = read_statements(repository, manifest, openers) if manifest is not None else ()
+        raise PublishError(f"there is no repository {repository.reference.name}", hint=hint) from error
+    digests, evidence = dict[str, None](), dict[str, Evidence]()
+    for start in range(0, len(names), WORKERS):
+        update("reading tags", start, len(names))
+        group = partial(in_parallel, repository.manifest, names[start : start + WORKERS])
+        digests |= dict.fromkeys(one.digest for one in within(ANSWER_S, group, slow) if one is not None)
+    for done, digest in enumerate(digests):
+        update("reading statements", done, len(digests))
+        found = within(ANSWER_S, partial(_statements_of, repository, digest, openers), slow)
         if any(item.signed_by for item in found):
             evidence[digest] = found
     return PublishedVerdicts(evidence)
 
 
-def _digests(repository: Repository, tags: Iterable[str]) -> tuple[str, ...]:
-    digests: dict[str, None] = {}
-    for tag in tags:
-        if subject := subject_of(tag):
-            digests[subject] = None
-        elif (manifest := repository.manifest(tag)) is not None:
-            digests[manifest.digest] = None
-    return tuple(digests)
+def _statements_of(repository: Repository, digest: str, openers: Openers) -> Evidence:
+    manifest = repository.manifest(digest)
+    return read_statements(repository, manifest, openers) if manifest is not None else ()
 
 
 def read_statements(repository: Repository, manifest: Manifest, openers: Openers) -> Evidence:
@@ -70,7 +79,7 @@ def read_statements(repository: Repository, manifest: Manifest, openers: Openers
     One of another type than statements have counts only if a trusted key signed it.
     """
     unclear = ambiguity(manifest)
-    problems = (_unread("", unclear[0], f"{manifest.digest}: {unclear[1]}", blocks=True),) if unclear else ()
+    problems: Evidence = (_unread("", unclear[0], f"{manifest.digest}: {unclear[1]}", blocks=True),) if unclear else ()
     try:
         listed = listing(repository, manifest.digest)
     except RegistryRefusedError:
@@ -80,55 +89,79 @@ def read_statements(repository: Repository, manifest: Manifest, openers: Openers
     items = sorted(listed.items.items(), key=lambda one: (one[1].startswith(BUNDLES), one[0]))
     waiting = [stored for stored, _ in items]
     others = {stored for stored, kind in items if kind and not kind.startswith(STATEMENTS)}
-    opened: dict[str, tuple[str, AttachedStatement]] = {}
+    opened: dict[str, dict[str, AttachedStatement]] = {}
     named: dict[str, None] = {}
     while waiting:
         work = partial(_open, repository, manifest, openers, listed.claimed)
-        opened |= {one.stored: (content, one) for content, one in in_parallel(work, waiting)}
-        links = [one.links for _, one in opened.values()]
+        opened |= dict(zip(waiting, in_parallel(work, waiting), strict=True))
+        links = [one.links for found in opened.values() for one in found.values()]
         named = dict.fromkeys(name for one in links for name in (*one.answers, *one.previous))
         waiting = [name for name in named if name not in opened]
     lost = {Reason.NOT_THERE: Reason.STATEMENT_MISSING, Reason.UNREADABLE: Reason.UNREADABLE}
-    seen = {name for _, one in opened.values() for name in one.links.previous}
+    seen = {name for found in opened.values() for one in found.values() for name in one.links.previous}
     for name in named:
-        unread = opened[name][1].meaning
-        if isinstance(unread, Unread) and unread.reason in lost and (name in seen or unread.reason is Reason.NOT_THERE):
-            text = f"a trusted statement names {name}, which is unreadable, deleted or hidden: {unread.message}"
-            opened[name] = name, _unread(name, lost[unread.reason], text, blocks=True)
+        is_read = any(one.signed_by for one in opened[name].values())
+        for unread in [one.meaning for one in opened[name].values() if isinstance(one.meaning, Unread)]:
+            missing = unread.reason is Reason.NOT_THERE
+            if missing or (unread.reason in lost and name in seen and not is_read):
+                text = f"a trusted statement names {name}, which is unreadable, deleted or hidden: {unread.message}"
+                opened[name] = {name: _unread(name, lost[unread.reason], text, blocks=True)}
     each: dict[str, AttachedStatement] = {}
-    for content, one in opened.values():
-        if one.stored in others.difference(named) and not one.signed_by:
-            continue
-        first = each.get(content, one)
-        signers = tuple(dict.fromkeys((*first.signed_by, *one.signed_by)))
-        each[content] = replace(first, signed_by=signers, copies=first.copies | {one.stored})
+    for stored, found in opened.items():
+        for content, one in found.items():
+            if stored in others.difference(named) and not one.signed_by:
+                continue
+            first = each.get(content, one)
+            signers = tuple(dict.fromkeys((*first.signed_by, *one.signed_by)))
+            each[content] = replace(first, signed_by=signers, copies=first.copies | {stored})
+    if listed.unlisted is not None:
+        text = f"the tags were not listed, where a statement may be that the list lacks: {listed.unlisted.message}"
+        problems += (_unread("", listed.unlisted.fault, text),)
     return (*problems, *each.values())
 
 
 def _open(
     repository: Repository, manifest: Manifest, openers: Openers, claimed: frozenset[str], stored: str
-) -> tuple[str, AttachedStatement]:
-    """Open one document; return the digest of its content too. Anybody can attach one, so that it may prove nothing."""
+) -> dict[str, AttachedStatement]:
+    """Open the documents of an artifact, by the digest of their content. Anybody can attach one that proves nothing."""
+
+    def unread(error: PublishError) -> AttachedStatement:
+        """Say why nothing is read: envbuilder publishes no document that is malformed or too large."""
+        fault = error.fault if isinstance(error, RegistryRefusedError) else Reason.UNREADABLE
+        if isinstance(error, MalformedError) or fault is Reason.TOO_LARGE:
+            fault = Reason.UNREADABLE
+        blocks = fault is not Reason.UNREADABLE and not (fault is Reason.NOT_THERE and stored in claimed)
+        return _unread(stored, fault, error.message, blocks=blocks, step=error.hint)
+
     try:
-        content = document(repository, stored).removeprefix(BOM_UTF8)
-        opened = [opener.open(content) for opener in openers]
-    except RegistryRefusedError as error:  # envbuilder publishes no document that is malformed or too large
-        is_foreign = isinstance(error, MalformedError) or error.fault in (Reason.UNREADABLE, Reason.TOO_LARGE)
-        reason = Reason.UNREADABLE if is_foreign else error.fault
-        blocks = not (is_foreign or (error.fault is Reason.NOT_THERE and stored in claimed))
-        return stored, _unread(stored, reason, error.message, blocks=blocks, step=error.hint)
-    except PublishError as error:
-        return stored, _unread(stored, Reason.UNREADABLE, error.message, step=error.hint)
-    for one in opened:
-        if isinstance(one, Opened):
-            meaning = understood(manifest.digest, one.payload_type, one.payload)
-            passed = meaning.verdict if isinstance(meaning, VerdictPredicate) else None
-            config = config_digest(manifest)  # not known of an index; an engine's id of an image is one of two digests
-            if passed and passed.verdict == "PASSED" and config and passed.image.id not in (manifest.digest, config):
-                text = f"the verdict contradicts itself: its image has the id {passed.image.id[:80]!r}"
-                meaning = Unread(Reason.INCONSISTENT, text, blocks=False)
-            return digest_of(pae(one.payload_type, one.payload)), AttachedStatement(stored, one.signed_by, meaning)
-    return stored, AttachedStatement(stored, (), next(one for one in opened if isinstance(one, Unread)))
+        names = contents(repository, stored)
+    except RegistryRefusedError as error:
+        return {stored: unread(error)}
+    found: dict[str, AttachedStatement] = {}
+    for name in names:
+        try:
+            content = repository.blob(name).removeprefix(BOM_UTF8)
+            opened = [opener.open(content) for opener in openers]
+        except PublishError as error:
+            found[f"{stored} {name}"] = unread(error)
+            continue
+        if signed := next((one for one in opened if isinstance(one, Opened)), None):
+            key = digest_of(pae(signed.payload_type, signed.payload))
+            found[key] = AttachedStatement(stored, signed.signed_by, _meaning(manifest, signed))
+        else:
+            unknown = next(one for one in opened if isinstance(one, Unread))
+            found[f"{stored} {name}"] = AttachedStatement(stored, (), unknown)
+    return found
+
+
+def _meaning(manifest: Manifest, opened: Opened) -> Meaning:
+    meaning = understood(manifest.digest, opened.payload_type, opened.payload)
+    passed = meaning.verdict if isinstance(meaning, VerdictPredicate) else None
+    config = config_digest(manifest)  # not known of an index; an engine's id of an image is one of two digests
+    if passed and passed.verdict == "PASSED" and config and passed.image.id not in (manifest.digest, config):
+        text = f"the verdict contradicts itself: its image has the id {passed.image.id[:80]!r}"
+        return Unread(Reason.INCONSISTENT, text, blocks=False)
+    return meaning
 
 
 def _unread(stored: str, reason: Reason, message: str, *, blocks: bool = False, step: str = "") -> AttachedStatement:

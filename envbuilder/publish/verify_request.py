@@ -36,7 +36,13 @@ from envbuilder.attest.requirements import (
 from envbuilder.attest.statements import Unread
 from envbuilder.attest.trust_policy import AttachedStatement, Evidence, decide, decide_by_class
 from envbuilder.errors import EnvbuilderError, InfrastructureError, Reason, UsageError
-from envbuilder.publish.attached_statements import PublishedVerdicts, published, read_statements, withdrawal
+from envbuilder.publish.attached_statements import (
+    ANSWER_S,
+    PublishedVerdicts,
+    published,
+    read_statements,
+    withdrawal,
+)
 from envbuilder.publish.tags import meant_by, tensorflow_in
 from envbuilder.publish.verification import Verification, advising, demanded, with_next
 from envbuilder.registry.client import Repository
@@ -47,13 +53,10 @@ from envbuilder.registry.referrers import listing, subject_of
 from envbuilder.support.threads import within
 from envbuilder.verdict import HostClassState, HostRef, ImageState, Level, Verdict
 
-ANSWER_S = 25.0
-"""Seconds in which `verify` answers, even if the registry does not."""
-
 MAX_SKEW_S = CLOCK_SKEW.total_seconds()
 """How far the clocks of two hosts may differ."""
 
-_DURATION = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smhdw])")
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhdw])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 
@@ -84,13 +87,7 @@ def verify_image(options: VerifyOptions, model_of: ModelOf) -> Verification:
         raise UsageError("--on names drivers and GPUs itself", hint="leave --driver and --gpu out")
     reference, wanted = parse(options.image), requirement_of(options, model_of)
     ends = time.monotonic() + ANSWER_S
-
-    def opened() -> tuple[Openers, Repository]:
-        return openers_of(options.keys, options.identity, options.issuer), Repository(reference, os.environ)
-
-    text = f"the key files and certificates could not be read in {ANSWER_S:g} s"
-    late = UsageError(text, hint="is one a pipe that nothing writes to? copy it to a file")
-    openers, repository = within(ANSWER_S, opened, late)
+    openers, repository = openers_of(options.keys, options.identity, options.issuer), Repository(reference, os.environ)
     signers = len(_names(openers))
     if not 1 <= options.threshold <= signers:
         text = f"--threshold {options.threshold} is impossible: {signers} different signers are given"
@@ -141,14 +138,16 @@ def openers_of(keys: tuple[Path, ...], identity: str | None, issuer: str | None)
     return tuple(openers)
 
 
-def fetch(repository: str, keys: tuple[Path, ...], say: Callable[[str], None]) -> PublishedVerdicts:
+def fetch(
+    repository: str, keys: tuple[Path, ...], say: Callable[[str], None], update: Callable[..., None] = lambda *_: None
+) -> PublishedVerdicts:
     """Fetch the verdicts in a repository that trusted keys signed; warn about keys that signed nothing."""
     reference = parse(repository)
     if reference.tag or reference.digest:
         raise UsageError(f"{repository!r} names more than a repository", hint=f"give {reference.name}")
     openers = openers_of(keys, None, None)
     with advising(reference):
-        found = published(Repository(reference, os.environ), openers)
+        found = published(Repository(reference, os.environ), openers, update)
     for digest, one in found.evidence.items():
         if (refusal := withdrawal(one)) is not None:
             say(f"warning: the report leaves {reference.name}@{digest} out: {refusal.message}")
@@ -269,10 +268,11 @@ def _verify(
     for one in decisions:
         host = one.standing.kind if one.standing else ""
         refusals += with_next(one.refusals, reference.at(manifest.digest), bare.demanded, host)
-    if notes and not refusals:
+    attached = any(one.stored for one in documents)
+    if notes and not refusals and attached:
         return _refused(bare, *notes)
-    if not refusals or (wanted.on and not documents):
-        refusals = (_nothing(repository, manifest, attached=bool(documents)), *refusals)
+    if not refusals or (wanted.on and not attached):
+        refusals = (_nothing(repository, manifest, attached=attached), *refusals)
     return _refused(bare, *refusals, kinds=kinds, notes=notes)
 
 
@@ -305,7 +305,7 @@ def _nothing(repository: Repository, manifest: Manifest, *, attached: bool) -> R
 def _others_have_statements(repository: Repository, digest: str) -> bool:
     """Return True if another image of the repository has statements. Errors do not matter: the image is refused."""
     try:
-        tags = repository.tags() or ()
+        tags = repository.tags()
         if any(subject_of(tag) not in ("", digest) for tag in tags):
             return True
         found = {item.digest for tag in tags[:_OTHER_TAGS] if (item := repository.manifest(tag)) is not None}

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Annotated, BinaryIO, NamedTuple
 from urllib.parse import urlencode, urljoin, urlsplit
@@ -20,6 +21,7 @@ import msgspec
 import requests
 from requests.adapters import HTTPAdapter
 from requests.utils import get_environ_proxies, parse_dict_header, prepend_scheme_if_needed, select_proxy
+from urllib3.connection import HTTPConnection
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from envbuilder.errors import InfrastructureError, Reason
@@ -40,8 +42,14 @@ MAX_REDIRECTS, MAX_PAGES, MAX_TAGS, MAX_LIST = 5, 1_000, 100_000, 32 << 20
 
 _BUSY_STATUS, _SHORT_PAUSES = (429, 500, 502, 503, 504), ("", "0", "1", "2", "3", "4", "5")
 _REPEATABLE, _REDIRECTS = ("GET", "HEAD", "PUT"), (301, 302, 303, 307, 308)
+_CONTINUE, _SWITCHING = 100, 101
 _OK, _CREATED, _ACCEPTED, _EMPTY, _PART, _FIRST_ERROR = 200, 201, 202, 204, 206, 300
 _UNAUTHORIZED, _FORBIDDEN, _MISSING, _THROTTLED, _SERVER_ERROR = 401, 403, 404, 429, 500
+_CODES = re.compile(
+    rb'"code"\s*+:\s*+"(BLOB_UNKNOWN|BLOB_UPLOAD_(?:INVALID|UNKNOWN)|DENIED|DIGEST_INVALID|MANIFEST_(?:BLOB_)?UNKNOWN|'
+    rb'MANIFEST_INVALID|NAME_(?:INVALID|UNKNOWN)|SIZE_INVALID|TOOMANYREQUESTS|UNAUTHORIZED|UNSUPPORTED)"'
+)
+"""The error codes of OCI distribution 1.1. Other text of an answer may repeat parts of a login: it is not shown."""
 _AUTHORITIES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _InHeader = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]*\Z")]
 _WORD = r"[\w!#$%&'*+.^`|~-]++"
@@ -50,6 +58,17 @@ _LINK = re.compile(rf"\s*+<([^<>]*+)>((?:\s*+;(?:\s*+{_WORD}(?:{_VALUE})?+)?+)*+
 _PARAMETER = re.compile(rf";\s*+({_WORD}){_VALUE}")
 _RELATIONS = re.compile(r"[a-z][a-z0-9.-]*+(?: ++[a-z][a-z0-9.-]*+)*+")
 """A link with its parameters (RFC 8288, section 3), and its relations: registered names, not somebody's address."""
+
+
+class _FinalResponse(HTTPResponse):
+    """Reads over interim answers, such as 103 Early Hints (RFC 9110, section 15.2); the library does for 100 only."""
+
+    def _read_status(self) -> tuple[str, int, str]:
+        version, status, reason = super()._read_status()  # type: ignore[misc]
+        return version, _CONTINUE if _SWITCHING < status < _OK else status, reason
+
+
+HTTPConnection.response_class = _FinalResponse
 
 
 class Response(NamedTuple):
@@ -89,7 +108,7 @@ class Repository:
         except (ValueError, HTTPError) as error:
             text = "the proxy of the environment (HTTPS_PROXY, ALL_PROXY) cannot be used"
             raise InfrastructureError(text, hint="HTTPS_PROXY=http://HOST:PORT, or NO_PROXY=HOST") from error
-        self._authorization, self._secrets = dict[str, str](), set[str]()  # headers by scope; what logins were made of
+        self._authorization = dict[str, str]()  # headers by scope
         self._base = self._excuse = ""
 
     def manifest(self, target: str, *, limit: int = MAX_DOCUMENT) -> Manifest | None:
@@ -139,16 +158,15 @@ class Repository:
         address = f"{location}{'&' if '?' in location else '?'}{urlencode({'digest': digest})}"
         self.send("PUT", address, expect=(_CREATED,), headers=headers, body=body, scope="pull,push")
 
-    def tags(self) -> tuple[str, ...] | None:
-        """List every tag; None if the repository does not exist. Raises RegistryRefusedError for too many."""
+    def tags(self) -> tuple[str, ...]:
+        """List every tag. Raises RegistryRefusedError if the repository does not exist, and for too many."""
         names: list[str] = []
-        for response in self.pages("tags/list?n=1000", expect=(_OK, _MISSING, _EMPTY, _PART)):
-            if response.status == _MISSING and not names:
-                return None
+        for response in self.pages("tags/list?n=1000", expect=(_OK, _EMPTY, _PART)):
             whole = response.content if response.status == _OK else b""
             names += parsed(whole, _TagList, f"a list of tags of {self.reference.name}").tags or ()
             if len(names) > MAX_TAGS:
-                raise RegistryRefusedError(Reason.TOO_MANY, f"{self.reference.name} has more than {MAX_TAGS} tags")
+                text = f"{self.reference.name} has more than {MAX_TAGS} tags"
+                raise RegistryRefusedError(Reason.TOO_MANY, text, hint="delete tags, or publish to another repository")
         return tuple(sorted(names))
 
     def pages(self, path: str, *, expect: tuple[int, ...]) -> Iterator[Response]:
@@ -158,7 +176,8 @@ class Repository:
             expect = tuple(range(_OK, _SERVER_ERROR))
             if not (path := _next_page(answer)):
                 return
-        raise RegistryRefusedError(Reason.TOO_MANY, f"the registry answers in more than {MAX_PAGES} pages")
+        text = f"the registry answers in more than {MAX_PAGES} pages"
+        raise RegistryRefusedError(Reason.TOO_MANY, text, hint="ask the registry's operator for longer pages")
 
     def send(
         self,
@@ -192,7 +211,6 @@ class Repository:
             if header in ("", known):
                 break
             self._authorization[scope] = header
-            self._secrets.add(header.partition(" ")[2])
         if answer.status not in expect:
             raise self._refused(method, path, answer)
         return answer
@@ -269,26 +287,25 @@ class Repository:
         return Response(answer.status_code, answer.headers, content, address)
 
     def _read(self, answer: requests.Response, limit: int) -> bytes:
-        """Read the content within limits; that of a failure only says why, so that its status decides."""
-        encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
-        content, announced, problem = bytearray(), answer.raw.length_remaining or 0, None
-        if encoding not in ("", "identity"):
-            problem = self._broken(Reason.BAD_ANSWER, f"answers in {encoding[:40]!r}, which was not requested")
-        while not problem and max(announced, len(content)) <= limit:
+        """Read the content within limits; that of a failure only has codes, so that its status decides."""
+        is_failure = answer.status_code >= _FIRST_ERROR
+        if not is_failure and answer.headers.get("Content-Encoding", "").strip().lower() not in ("", "identity"):
+            raise self._broken(Reason.BAD_ANSWER, "answers in an encoding that was not requested")
+        content, announced = bytearray(), answer.raw.length_remaining or 0
+        while max(announced, len(content)) <= limit:
             if not (piece := answer.raw.read(limit + 1 - len(content))):
                 return bytes(content)
             content += piece
-        if answer.status_code < _FIRST_ERROR:
-            raise problem or self._broken(Reason.TOO_LARGE, f"sends more than {limit} bytes; no more were expected")
+        if not is_failure:
+            raise self._broken(Reason.TOO_LARGE, f"sends more than {limit} bytes; no more were expected")
         answer.close()  # the unread rest would be taken for the next answer
-        return bytes(content[:limit])
+        return bytes(content)
 
     def _authorized(self, challenge: str, scope: str) -> str:
         """Log in as a challenge asks for and return the header of further requests; '' if that is impossible."""
         login, kind = find_login(self.reference.host, self._environment), challenge.partition(" ")[0].lower()
         if login and login.excuse:  # the image may be public: the helper's failure matters only after a refusal
             self._excuse, login = login.excuse, None
-        self._secrets |= {login.basic.partition(" ")[2], login.password, login.identity_token} if login else set()
         if kind == "bearer":
             return f"Bearer {self._token(parse_dict_header(challenge[7:]), login, scope)}"  # type: ignore[no-untyped-call]
         return login.basic if kind == "basic" and login and login.user else ""
@@ -338,14 +355,12 @@ class Repository:
         return RegistryFailedError(fault, f"{host} gave no complete answer: {last}", hint=step)
 
     def _refused(self, method: str, path: str, answer: Response) -> Exception:
-        body, pause = answer.content.decode("utf-8", "replace"), _asked_pause(answer)
-        host, step = self._at(answer.address)
-        # An answer may repeat the login, and that of a storage the signature of its address.
-        says = "" if step or any(one and one in body for one in self._secrets) else f": {body[:300].strip()}"
-        text = f"{host if step else self.reference.name} answered {answer.status} to {method} {_shown(path)}{says}"
+        (host, step), pause = self._at(answer.address), _asked_pause(answer)
+        says = "".join(f", {one.decode()}" for one in dict.fromkeys(_CODES.findall(answer.content)))
+        text = f"{host if step else self.reference.name} answered {answer.status}{says} to {method} {_shown(path)}"
         if answer.status >= _SERVER_ERROR or answer.status == _THROTTLED:
             is_limit = answer.status == _THROTTLED or pause not in _SHORT_PAUSES
-            text += f" (Retry-After: {pause[:40]})" * bool(pause)
+            text += f" (Retry-After: {pause[:9]})" * pause.isdigit()
             return RegistryFailedError(Reason.THROTTLED if is_limit else Reason.SERVER_ERROR, text, hint=step)
         if answer.status in (_UNAUTHORIZED, _FORBIDDEN):
             excuse = f"; no login was sent: {self._excuse}" if self._excuse else ""

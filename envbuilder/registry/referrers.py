@@ -38,6 +38,7 @@ ATTEMPTS, PAUSE_S = 5, 0.1
 MAX_ENTRIES = 20_000
 """Attached documents of any type above which an image is refused: they could not be read in time."""
 
+_NO_CONTENT = digest_of(b"{}")
 _OK, _NO_API = 200, (400, 404, 405, 501)  # with and without the referrers API
 _TAG = re.compile(r"sha256-([0-9a-f]{64})(\.[0-9a-f]{16})?\Z")
 
@@ -47,6 +48,14 @@ class _Listed(msgspec.Struct, frozen=True, rename="camel"):
 
     digest: str
     artifact_type: str | None = None
+
+
+class _Blobs(msgspec.Struct, frozen=True):
+    """The documents of an artifact: its ``layers``, or its ``blobs`` by a draft of OCI 1.1."""
+
+    layers: tuple[_Listed, ...] | None = None
+    blobs: tuple[_Listed, ...] | None = None
+    config: _Listed | None = None
 
 
 class _Index(msgspec.Struct, frozen=True, rename="camel"):
@@ -61,11 +70,12 @@ class _Index(msgspec.Struct, frozen=True, rename="camel"):
 class Listing:
     """The documents attached to a digest, and the type of each, '' if unknown.
 
-    ``claimed`` are those that only the tag lists, which anybody can write.
+    ``claimed`` are those that only the tag lists, which anybody can write. ``unlisted`` says why tags were not read.
     """
 
     items: dict[str, str]
     claimed: frozenset[str] = frozenset()
+    unlisted: RegistryRefusedError | None = None
 
 
 def fallback_tag(digest: str) -> str:
@@ -106,11 +116,15 @@ def _entry(manifest: Manifest) -> Descriptor:
 
 
 def confirm(repository: Repository, subject: str, documents: tuple[Descriptor, ...]) -> None:
-    """Read back until every document is listed and stored. Raises InfrastructureError if one is still missing."""
+    """Read back until every document is listed and stored. Raises InfrastructureError if one is still missing.
+
+    Without the API the list under the tag counts: not everybody may list the documents' own tags.
+    """
     for attempt in range(ATTEMPTS):
         if _from_api(repository, subject) is None:
             _list_under_tag(repository, subject, documents)
-        listed = listing(repository, subject).items
+        tagged, from_api = _lists(repository, subject)
+        listed = tagged | (from_api or {})
         found = [repository.manifest(one.digest) for one in documents if one.digest in listed]
         if len(found) == len(documents) and not any(one is None or repository.lacking(one) for one in found):
             return
@@ -124,40 +138,50 @@ def listing(repository: Repository, digest: str) -> Listing:
 
     Raises RegistryRefusedError if the registry's own list is invalid or too long.
     """
+    old, from_api = _lists(repository, digest)
+    if from_api is None:  # anybody can write the list: a document's manifest says its type
+        own, unlisted = _from_own_tags(repository, digest)
+        old |= {one.digest: shape_of(one).artifact_type.casefold() for one in own}
+        _check_number(digest, old)
+        return Listing(old, unlisted=unlisted)
+    found = old | from_api  # the tag changes no type that the registry states
+    _check_number(digest, found)
+    return Listing(found, frozenset(found) - from_api.keys())
+
+
+def _lists(repository: Repository, digest: str) -> tuple[dict[str, str], dict[str, str] | None]:
+    """Read the list under the tag, and that of the API, which is None if there is no API."""
     from_api = _from_api(repository, digest)
     try:
-        old = _types(_entries(repository, digest))
+        return _types(_entries(repository, digest)), from_api
     except RegistryRefusedError:
         if from_api is None:
             raise
-        old = {}  # anybody can push this tag: next to the registry's own list it proves nothing
-    if from_api is None:  # anybody can write the list: a document's manifest says its type
-        old |= {one.digest: shape_of(one).artifact_type.casefold() for one in _from_own_tags(repository, digest)}
-    found = old | (from_api or {})  # the tag changes no type that the registry states
-    _check_number(digest, found)
-    return Listing(found, frozenset(found) - from_api.keys() if from_api is not None else frozenset())
+        return {}, from_api  # anybody can push this tag: next to the registry's own list it proves nothing
 
 
-def document(repository: Repository, stored: str) -> bytes:
-    """Fetch an attached document. Its content says what it is, and about what; the manifest's words prove nothing.
+def contents(repository: Repository, stored: str) -> tuple[str, ...]:
+    """Return the blobs of an attached artifact: one document, or several.
 
-    Raises RegistryRefusedError if its manifest is not that of one document (UNREADABLE), if it is not in the registry
-    (NOT_THERE) or too large.
+    The content of a document says what it is, and about what; the manifest's words prove nothing. Raises
+    RegistryRefusedError if there is none (UNREADABLE), or if the manifest is not in the registry (NOT_THERE).
     """
     manifest = repository.manifest(stored)
     if manifest is None:
         raise RegistryRefusedError(Reason.NOT_THERE, f"{stored} is listed as attached but is not in the registry")
-    layers = shape_of(manifest).layers or ()
-    if len(layers) != 1 or not DIGEST.match(layers[0].digest):
-        raise RegistryRefusedError(Reason.UNREADABLE, f"{stored}: not one attached document")
-    return repository.blob(layers[0].digest)
+    shape: _Blobs = parsed(manifest.content, _Blobs, "an attached document")
+    every = dict.fromkeys(one.digest for one in (*(shape.layers or ()), *(shape.blobs or ()), shape.config) if one)
+    if found := tuple(one for one in every if DIGEST.match(one) and one != _NO_CONTENT):
+        return found
+    raise RegistryRefusedError(Reason.UNREADABLE, f"{stored}: not an attached document")
 
 
 def _from_api(repository: Repository, digest: str) -> dict[str, str] | None:
     """Read every page of the API's answer; None if the registry has no such API."""
     found: dict[str, str] = {}
+    own = f"{repository.reference.host}/v2/{repository.reference.repository}/referrers/{digest}"
     for number, answer in enumerate(repository.pages(f"referrers/{digest}", expect=(_OK, *_NO_API))):
-        if answer.status != _OK and number == 0 and "/referrers/" in answer.address:
+        if answer.status != _OK and number == 0 and answer.address.partition("://")[2] == own:
             return None
         if answer.status != _OK or answer.headers.get("OCI-Filters-Applied", "").strip():
             text = f"the registry names a page that it does not have, or filters its list: {answer.address}"
@@ -188,19 +212,19 @@ def _types(entries: Iterable[msgspec.Raw]) -> dict[str, str]:
     return {name: kind for name, kind in found.items() if DIGEST.match(name)}
 
 
-def _from_own_tags(repository: Repository, digest: str) -> tuple[Manifest, ...]:
-    """Find documents by the tags that nobody else writes; none if the registry does not list tags."""
+def _from_own_tags(repository: Repository, digest: str) -> tuple[tuple[Manifest, ...], RegistryRefusedError | None]:
+    """Find documents by the tags that nobody else writes; none, and why, if the registry does not list tags."""
     try:
-        tags = [tag for tag in repository.tags() or () if subject_of(tag) == digest and tag != fallback_tag(digest)]
+        tags = [tag for tag in repository.tags() if subject_of(tag) == digest and tag != fallback_tag(digest)]
     except RegistryRefusedError as error:
-        if error.fault in (Reason.ACCESS_DENIED, Reason.REJECTED):
-            return ()
+        if error.fault in (Reason.ACCESS_DENIED, Reason.REJECTED, Reason.NOT_THERE):
+            return (), error
         raise
     found = in_parallel(repository.manifest, tags)
     for tag, manifest in zip(tags, found, strict=True):
         if manifest is not None and not tag.endswith(manifest.digest[7:23]):
             raise RegistryRefusedError(Reason.ALTERED, f"{tag} leads to another document: {manifest.digest}")
-    return tuple(filter(None, found))
+    return tuple(filter(None, found)), None
 
 
 def _list_under_tag(repository: Repository, subject: str, documents: tuple[Descriptor, ...]) -> None:
@@ -208,7 +232,7 @@ def _list_under_tag(repository: Repository, subject: str, documents: tuple[Descr
     entries = _entries(repository, subject)
     have = _types(entries)
     if any(one.digest not in have for one in documents):
-        every = {one.digest: one for one in (*map(_entry, _from_own_tags(repository, subject)), *documents)}
+        every = {one.digest: one for one in (*map(_entry, _from_own_tags(repository, subject)[0]), *documents)}
         more = (msgspec.Raw(msgspec.json.encode(one)) for name, one in every.items() if name not in have)
         index = msgspec.json.encode(_Index(manifests=(*entries, *more)))
         repository.put_manifest(fallback_tag(subject), index, OCI_INDEX)

@@ -11,7 +11,7 @@ from envbuilder.errors import InfrastructureError, PublishError
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import DOCKER_MANIFEST, Manifest, digest_of
 from envbuilder.registry.reference import parse
-from envbuilder.registry.referrers import attach, document
+from envbuilder.registry.referrers import attach, contents
 
 pytestmark = pytest.mark.engine  # docker-registry is installed with the engine
 
@@ -59,7 +59,7 @@ def test_documents_are_attached_and_listed(repository) -> None:
     for text in (b"first", b"second", b"first"):
         attach(repository, image, text, KIND, {"kind": text.decode()})
     found = attached(repository, image.digest, KIND)
-    assert sorted(document(repository, stored) for stored in found) == [b"first", b"second"]
+    assert sorted(repository.blob(*contents(repository, stored)) for stored in found) == [b"first", b"second"]
     assert attached(repository, other.digest, KIND) == set()
     assert attached(repository, image.digest, "another/type") == set()
     assert repository.manifest("image") == image

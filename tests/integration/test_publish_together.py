@@ -12,6 +12,7 @@ from publishing_world import attached, push_image
 from registries import docker_registry, modern_registry
 
 from envbuilder.errors import EnvbuilderError
+from envbuilder.registry import referrers
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import Descriptor, Manifest
 from envbuilder.registry.reference import Reference
@@ -103,8 +104,11 @@ def test_publishers_at_once_lose_nothing(host, count: int) -> None:
     assert made <= found
 
 
-def test_list_that_somebody_wrote_over_is_made_up_for(tmp_path) -> None:
-    """A document that another writer's list has lost is still found, and the next writer puts it back."""
+def test_list_that_somebody_wrote_over_is_made_up_for(monkeypatch) -> None:
+    """A document that another writer's list has lost is still found, and the next writer puts it back.
+
+    A registry that accepts the list and keeps the old one is an error: not everybody may list tags.
+    """
     with modern_registry() as (address, state), hostile(address) as (front, rules):
         rules.on("GET .*/referrers/", lambda one: one.say(404))
 
@@ -123,3 +127,8 @@ def test_list_that_somebody_wrote_over_is_made_up_for(tmp_path) -> None:
         assert attached(repository, image.digest, KIND) == {first.digest, second.digest}
         attach(repository, image, b"third", KIND, {})
         assert second.digest.encode() in repository.manifest(tag).content
+        rules.actions.insert(0, (f"PUT .*/manifests/{tag}$", lambda one: one.say(201)))
+        monkeypatch.setattr(referrers, "PAUSE_S", 0.001)
+        fourth = attach(repository, image, b"fourth", KIND, {})
+        with pytest.raises(EnvbuilderError, match="does not list"):
+            confirm(repository, image.digest, (fourth,))

@@ -51,7 +51,7 @@ from envbuilder.registry.manifests import (
     digest_of,
 )
 from envbuilder.registry.reference import Reference
-from envbuilder.registry.referrers import attach, document, fallback_tag, listing
+from envbuilder.registry.referrers import attach, contents, fallback_tag, listing
 from envbuilder.verdict import GpuSeen, HostRef, ImageRef, Verdict
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -299,7 +299,7 @@ def again(change: Callable[[bytes], bytes], kind: str) -> Attack:
     def attack(stage: Stage) -> None:
         stored = stage.state_that(failed("cpu"), "ann", "bob")
         stage.state_that(gpu_verdict(finished=LATEST))
-        content = document(stage.client, stored)
+        content = stage.client.blob(*contents(stage.client, stored))
         stage.attach(change(content), kind=kind)
 
     return attack
@@ -437,6 +437,22 @@ def put_artifact(stage: Stage, *layers: Descriptor, subject: bool = True) -> str
     if not stage.native:
         client.put_manifest(f"{fallback_tag(stage.image.digest)}.{digest_of(data)[7:23]}", data, OCI_MANIFEST)
     return digest_of(data)
+
+
+def layered(*values: Verdict | None) -> Attack:
+    """Attach one artifact with several documents; None is one that somebody else made."""
+
+    def attack(stage: Stage) -> None:
+        contents = (stage.seal(stage.payload(value)) if value else b'{"spdxVersion":"SPDX-2.3"}' for value in values)
+        put_artifact(stage, *[stage.client.put_blob(content, ENVELOPE) for content in contents])
+
+    return attack
+
+
+def hinted(front: Front) -> None:
+    """Answer with hints before the answer, as RFC 8297 allows."""
+    front.wfile.write(b"HTTP/1.1 103 Early Hints\r\nLink: </x>; rel=preload\r\n\r\n")
+    front.forward()
 
 
 def foreign_artifact(kind: str, layers: int) -> Attack:
@@ -689,6 +705,15 @@ STATEMENTS = [
     Row(
         "a FAILED after a byte order mark", after_good(sealed_as(ENVELOPE, lambda sealed: BOM_UTF8 + sealed)), "FAILED"
     ),
+    *[
+        Row(f"one artifact with {name}", after_good(layered(*values)), expected)
+        for name, values, expected in (
+            ("a PASSED and a FAILED", (gpu_verdict(finished=LATEST), failed("cpu")), "FAILED"),
+            ("a FAILED and another document", (failed("cpu"), None), "FAILED"),
+            ("another document and a FAILED", (None, failed("cpu")), "FAILED"),
+            ("another document and a PASSED", (None, gpu_verdict()), ""),
+        )
+    ],
     Row("a PASSED that is there as a bundle too", after_good(bundles(gpu_verdict())), ""),
     Row(
         "a good verdict, and a trusted key on no statement", after_good(lambda s: s.attach(s.seal(b"[]"))), "UNREADABLE"
@@ -807,6 +832,15 @@ WIRE = [
     Row("a token that is a number", tokens(answers(200, b'{"token":7}')), "BAD_ANSWER"),
     Row("a token that is refused again and again", tokens(answers(200, b'{"token":"a"}')), "ACCESS_DENIED"),
     Row("a registry that is busy once", after_good(busy_once), ""),
+    *everywhere("hints before the answer are read over,", hinted, ""),
+    *[
+        Row(
+            f"the API leads to {page}, which is not there",
+            fronted(REFERRERS, answers(302, Location=page)),
+            "BAD_ANSWER",
+        )
+        for page in ("/login", "/login?to=/referrers/")
+    ],
     *[
         Row(name, fronted(REFERRERS, action), reason)
         for name, action, reason in (
@@ -1065,6 +1099,16 @@ def test_attack(stage: Stage, row: Row) -> None:
         [text.splitlines()[0]] if found.accepted else []
     )
     assert (found.age_s or 0) >= 0
+
+
+@pytest.mark.parametrize("stage", ["OCI 1.1"], indirect=True)
+@pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 405])
+def test_tags_that_were_not_listed_are_a_note(stage: Stage, status: int) -> None:
+    relisted("", only)(stage)
+    stage.rules.on(TAGS, answers(status))
+    found = stage.ask(GPU, "image", LIMIT_S)
+    assert found.accepted
+    assert ["tags were not listed" in one.message for one in found.notes] == [True]
 
 
 def delete(stage: Stage, stored: str) -> None:

@@ -243,7 +243,7 @@ def test_token_stays_with_its_registry(hosts: Hosts, tmp_path: Path) -> None:
     assert hosts.heard == {"registry": ["", "Bearer t"], "other": [""]}
 
 
-@pytest.mark.parametrize("says", [f"Basic {LOGIN}", "ann:secret", "of-the-service"])
+@pytest.mark.parametrize("says", [f"Basic {LOGIN}", "ann:secret", "ann:secre", LOGIN[:9], "of-the-service"])
 def test_answer_that_repeats_a_login_or_token_is_not_shown(says: str, hosts: Hosts, tmp_path: Path) -> None:
     realm = f'Bearer realm="http://{hosts.registry}/service",service="x"'
     token = (200, b'{"token":"of-the-service"}') if says == "of-the-service" else (401, says.encode())
