@@ -39,7 +39,8 @@ def _end(seconds: float) -> datetime:
         until = None
     if not seconds or until is None:
         raise UsageError(
-            "--expires must be a positive duration", hint="use a duration such as --expires 365d, or omit the option"
+            "--expires must be positive and end before the year 10000",
+            hint="use a duration such as --expires 365d, or omit the option",
         )
     return until
 

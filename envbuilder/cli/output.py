@@ -16,7 +16,7 @@ import msgspec
 
 from envbuilder import errors
 from envbuilder.catalog.model import Catalog
-from envbuilder.cli import exit_codes
+from envbuilder.cli import exit_codes, termination
 from envbuilder.cli.options import CMD
 from envbuilder.errors import EnvbuilderError, ExitCode, InputError
 from envbuilder.support import console, decoding, terminal_text
@@ -110,6 +110,7 @@ def _print(text: str) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
+        termination.drop(1)  # the last flush would fail again
         raise errors.of_system(error, "write the answer to standard output") from error
 
 

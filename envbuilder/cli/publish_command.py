@@ -58,15 +58,16 @@ def command(matrix: str | None, selectors: tuple[str, ...], form: str, **values:
     if values["to"] is None:
         raise UsageError("--to is missing", hint="--to registry.example.org/team/image")
     to = destination(values["to"])
-    check_moving(values["moving"], to)
     workspace = Workspace.here(matrix)
     choice = choose(matrix, selectors, workspace, load())
+    check_moving(values["moving"], to, {one.tensorflow for one in choice.environments})
     values |= {"to": to, "allow": tuple(dict.fromkeys(values["allow"])), "sbom": not values["no_sbom"]}
     options = common.read_options(PublishOptions, values)
     session = PublishSession(connect(), workspace, say, dict(os.environ), describe())
+    if not values["dry_run"] or values["keys"] or values["keyless"]:
+        sealer = sealer_of(values["keys"], keyless=values["keyless"], environment=os.environ, say=say)
     if values["dry_run"]:
         finish(plan_all(choice, options, session), form, as_text)
-    sealer = sealer_of(values["keys"], keyless=values["keyless"], environment=os.environ, say=say)
     finish(publish_all(choice, options, sealer, session, console), form, as_text)
 
 

@@ -63,7 +63,12 @@ def flush(code: int) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError as error:
-        return unwritten(error)
+        code = unwritten(error)
+    try:
+        if sys.stderr is not None:
+            sys.stderr.flush()
+    except OSError:
+        drop(2)
     return code
 
 
@@ -72,13 +77,13 @@ def unwritten(error: OSError) -> int:
     gone = isinstance(error, BrokenPipeError)
     if not gone:
         console.complain(f"error: {errors.of_system(error, 'write the answer to standard output')}")
-    _drop_output()
+    drop(1)
     return CLOSED_PIPE if gone else ExitCode.INFRASTRUCTURE
 
 
-def _drop_output() -> None:
-    """Discard buffered output: Python's last flush would fail again and change the exit code."""
+def drop(stream: int) -> None:
+    """Discard a stream's buffered output: Python's last flush would fail again and change the exit code."""
     with suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 1)
+        os.dup2(nowhere, stream)
         os.close(nowhere)

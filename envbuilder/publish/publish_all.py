@@ -131,8 +131,9 @@ def plan_all(choice: Choice, options: PublishOptions, session: PublishSession) -
     repository = Repository(options.to, session.environment)
 
     def planned(environment: Environment) -> PublishRow:
-        tags = []
-        for tag in _tags(_built(environment, session), options):
+        tags, every = [], _tags(_built(environment, session), options)
+        check_immutable(repository, every, zstd=options.compression == "zstd")
+        for tag in every:
             at = repository.manifest(tag.name)
             tags.append(msgspec.structs.replace(tag, before=at.digest if at else ""))
         row = PublishRow(environment=environment.id, repository=options.to.name, compression=options.compression)
@@ -232,6 +233,7 @@ def publish(publication: Publication, tools: PublishTools) -> PublishRow:
 
 def _published(publication: Publication, tools: PublishTools, image: Image) -> PublishRow:
     to = tools.repository.reference
+    check_immutable(tools.repository, publication.tags, zstd=tools.zstd is not None)
     manifest = _stage(publication, tools, image)
     check_immutable(tools.repository, publication.tags, manifest.digest)
     attestation.check_not_withdrawn(manifest, tools)

@@ -13,6 +13,7 @@ from envbuilder.publish.results import Tag
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import Manifest
 from envbuilder.registry.reference import Reference, parse
+from envbuilder.versions import is_prefix
 
 ATTEMPTS = 5
 PAUSE_S = 0.1
@@ -21,12 +22,13 @@ PAUSE_S = 0.1
 FORGETS = "run the command again; if it fails again, the registry loses stored content: ask its operator"
 
 
-def check_immutable(repository: Repository, tags: Iterable[Tag], digest: str) -> None:
+def check_immutable(repository: Repository, tags: Iterable[Tag], digest: str = "", *, zstd: bool = False) -> None:
+    """Raise PublishError if an immutable tag has another digest, or layers that are not in zstd as these will be."""
     for tag in (one.name for one in tags if not one.moving):
         found = repository.manifest(tag)
-        if found is not None and found.digest != digest:
+        if found and (found.digest != (digest or found.digest) or (zstd and b"tar+zstd" not in found.content)):
             text = f"{repository.reference.at(tag)} exists as {found.digest} and is never overwritten"
-            hint = "it may have been published with another --compression; publish under another tag with --moving"
+            hint = "publish with the --compression of before, or to another repository"
             raise PublishError(text, hint=hint)
 
 
@@ -93,14 +95,16 @@ def tensorflow_in(tag: str) -> tuple[str, ...]:
     return tuple(number + (_KINDS.get(kind, kind) + count if kind else "") for number, kind, count in found)
 
 
-def check_moving(tags: tuple[str, ...], to: Reference) -> None:
-    """Raise UsageError for moving tags that no registry accepts or that have another meaning."""
+def check_moving(tags: tuple[str, ...], to: Reference, versions: Iterable[str] = ()) -> None:
+    """Raise UsageError for moving tags that no registry accepts, or that mean something else than these TensorFlows."""
     for tag in tags:
         to.at(tag)
+        other = [one for one in versions if not all(is_prefix(named, one) for named in tensorflow_in(tag))]
         reasons = (
             (_LISTS.match(tag), "is where a registry keeps the list of an image's statements"),
             (tag.startswith(_STAGING), "is a tag of images without a verdict"),
             (meant_by(tag), "is the tag of an environment and moves only with its image"),
+            (other, f"names another TensorFlow than {', '.join(other)}: `verify` would refuse it"),
         )
         if why := next((text for is_taken, text in reasons if is_taken), ""):
             raise UsageError(f"{tag} {why}", hint="choose another tag, such as latest")
