@@ -21,9 +21,7 @@ from envbuilder.support.threads import within
 PRIVATE, PUBLIC = "envbuilder.key", "envbuilder.pub"
 """The names of the files that `create` makes."""
 
-READ_S = 15.0
-"""Seconds in which a key file has to be read: it may be a pipe."""
-
+READ_S = 15.0  # a key file may be a pipe
 _EXPIRES = "Expires: "
 _BEGIN, _SECRET = "-----BEGIN PUBLIC KEY-----", "PRIVATE KEY"
 _KEY = re.compile(rf"(?m)^(?:{_EXPIRES}(.*)\n)?({_BEGIN}\n(?:[A-Za-z0-9+/=]+\n)+-----END PUBLIC KEY-----)(?:\n|\Z)")

@@ -45,16 +45,15 @@ def withdrawal(evidence: Evidence) -> Refusal | None:
 def published(repository: Repository, openers: Openers, update: Callable[..., None]) -> PublishedVerdicts:
     """Collect the trusted verdicts of a repository for a report; ``update`` gets a step, and how much of it is done.
 
-    Raises PublishError if the repository does not exist, RegistryFailedError if a part takes more than ANSWER_S.
+    Raises RegistryRefusedError if there is no such repository, RegistryFailedError if a part takes over ANSWER_S.
     """
     slow = RegistryFailedError(Reason.TOO_SLOW, f"the registry took more than {ANSWER_S:g} s", hint="try again later")
     try:
         names = tuple({subject_of(tag) or tag: None for tag in within(ANSWER_S, repository.tags, slow)})
     except RegistryRefusedError as error:
-        if error.fault is not Reason.NOT_THERE:
-            raise
-        hint = f"is its name right? to publish there: envbuilder publish --to {repository.reference.name} --key KEY"
-        raise PublishError(f"there is no repository {repository.reference.name}", hint=hint) from error
+        if error.fault is Reason.NOT_THERE:
+            error.hint = f"is there a repository {repository.reference.name}? to publish: envbuilder publish --help"
+        raise
     digests, evidence = dict[str, None](), dict[str, Evidence]()
     for start in range(0, len(names), WORKERS):
         update("reading tags", start, len(names))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from envbuilder.attest.envelope import KeySealer, Sealer, SigstoreSealer
+from envbuilder.attest.envelope import KeyOpener, KeySealer, Openers, Sealer, SigstoreSealer
 from envbuilder.attest.keys import is_public, load_private, load_public_keys
 from envbuilder.attest.sbom import bom, provenance, read
 from envbuilder.attest.statements import CYCLONEDX, Allowance, Statement, about
@@ -106,9 +106,17 @@ def _rows(
 
 
 def sealer_of(
-    keys: tuple[Path, ...], *, keyless: bool, environment: Mapping[str, str], say: Callable[[str], object] = str
+    keys: tuple[Path, ...],
+    *,
+    keyless: bool,
+    environment: Mapping[str, str],
+    say: Callable[[str], object] = str,
+    openers: Openers | None = None,
 ) -> Sealer:
-    """Return the signer; of ``keys`` the public ones are trusted only. Raises UsageError if there is none."""
+    """Return the signer; of ``keys`` the public ones are trusted only.
+
+    Raises UsageError if there is none, or if ``openers`` do not trust it: every run would repeat the work.
+    """
     public = tuple(path for path in keys if is_public(path))
     keys = tuple(path for path in keys if path not in public)
     if bool(keys) == keyless:
@@ -123,7 +131,10 @@ def sealer_of(
             raise UsageError(f"the key {path} expired on {key.public.expires}", hint="envbuilder keys new FOLDER")
         if path.stat().st_mode & 0o077:
             say(f"warning: others can read the private key {path}: chmod 600 {path}")
-    return KeySealer(first, others=tuple(others), trusted=load_public_keys(*public))
+    trusted = tuple(key for opener in openers or () if isinstance(opener, KeyOpener) for key in opener.trusted)
+    if openers is not None and first.keyid not in {key.keyid for key in trusted}:
+        raise UsageError("the signing key is not one of the trusted keys", hint="give its public half with --key")
+    return KeySealer(first, others=tuple(others), trusted=(*load_public_keys(*public), *trusted))
 
 
 def plan_all(choice: Choice, options: PublishOptions, session: PublishSession) -> PublishDocument:

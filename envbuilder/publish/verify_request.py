@@ -6,13 +6,13 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
-from envbuilder.attest.envelope import KeyOpener, KeySealer, Opener, Openers, Sealer, SigstoreOpener
+from envbuilder.attest.envelope import KeyOpener, Opener, Openers, SigstoreOpener
 from envbuilder.attest.keys import load_public_keys
 from envbuilder.attest.requirements import (
     CLOCK_SKEW,
@@ -206,20 +206,6 @@ class Registrar:
         return _standing(manifest.digest, environment, found, wanted)
 
 
-def trusting(sealer: Sealer, openers: Openers) -> Sealer:
-    """Return a signer that trusts the keys of the openers too.
-
-    Raises UsageError for a key that they do not trust: every run would repeat the work. An identity is not tried:
-    Sigstore publishes every signature.
-    """
-    if not isinstance(sealer, KeySealer):
-        return sealer
-    keys = tuple(key for opener in openers if isinstance(opener, KeyOpener) for key in opener.trusted)
-    if sealer.key.keyid not in {key.keyid for key in keys}:
-        raise UsageError("the signing key is not one of the trusted keys", hint="give its public half with --key")
-    return replace(sealer, trusted=keys)
-
-
 _OTHER_TAGS = 20
 """How many other tags are read to distinguish a moved tag from an image that was never published."""
 
@@ -326,14 +312,13 @@ def _accepted(
     lowest = min(verdicts, key=lambda one: rank(one.level))
     oldest = min(verdicts, key=lambda one: moment(one.finished))
     host = HostRef() if kinds else lowest.host
-    environment = lowest.environment
     return msgspec.structs.replace(
         bare,
         accepted=True,
         verdict=lowest.verdict,
         level=lowest.level,
-        environment=environment.id if environment else "",
-        tensorflow=environment.tensorflow if environment else "",
+        environment=getattr(lowest.environment, "id", ""),
+        tensorflow=getattr(lowest.environment, "tensorflow", ""),
         driver=host.driver,
         gpus=tuple(gpu.name for gpu in host.gpus),
         cpu=host.cpu_model,

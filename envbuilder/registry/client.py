@@ -26,7 +26,7 @@ from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from envbuilder.errors import InfrastructureError, Reason
 from envbuilder.registry.errors import MalformedError, RegistryFailedError, RegistryRefusedError, parsed
-from envbuilder.registry.manifests import MAX_DOCUMENT, MEDIA_TYPES, Descriptor, Manifest, blob_digests, digest_of
+from envbuilder.registry.manifests import MAX_DOCUMENT, MEDIA_TYPES, Descriptor, Manifest, digest_of, shape_of
 from envbuilder.registry.reference import Reference, is_address, is_loopback
 from envbuilder.support.docker_config import Login, find_login
 from envbuilder.support.threads import WORKERS
@@ -136,12 +136,14 @@ class Repository:
         _agree(digest_of(response.content), digest, "blob")
         return response.content
 
-    def has_blob(self, digest: str) -> bool:
-        return self.send("HEAD", f"blobs/{digest}", expect=(_OK, _MISSING)).status == _OK
-
     def lacking(self, manifest: Manifest) -> str:
         """Return a blob of an image or attached document that the registry lacks; '' if it has all of them."""
-        return next((digest for digest in blob_digests(manifest) if not self.has_blob(digest)), "")
+        shape = shape_of(manifest)
+        blobs = dict.fromkeys(one.digest for one in (shape.config, *(shape.layers or ())) if one and not one.urls)
+        return next((digest for digest in blobs if not self._has_blob(digest)), "")
+
+    def _has_blob(self, digest: str) -> bool:
+        return self.send("HEAD", f"blobs/{digest}", expect=(_OK, _MISSING)).status == _OK
 
     def put_blob(self, content: bytes, media_type: str) -> Descriptor:
         self.upload(digest_of(content), content)
@@ -149,7 +151,7 @@ class Repository:
 
     def upload(self, digest: str, body: bytes | BinaryIO) -> None:
         """Store a blob, unless it is there: a small one, or a file of any size. The registry checks its digest."""
-        if self.has_blob(digest):
+        if self._has_blob(digest):
             return
         begun = self.send("POST", "blobs/uploads/", expect=(_ACCEPTED,), scope="pull,push")
         if not (location := begun.headers.get("Location", "").partition("#")[0]):

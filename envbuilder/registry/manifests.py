@@ -126,13 +126,6 @@ def config_digest(manifest: Manifest) -> str:
     return config.digest if config else ""
 
 
-def blob_digests(manifest: Manifest) -> tuple[str, ...]:
-    """Return the blobs that a manifest needs in its registry; empty for an index."""
-    shape = shape_of(manifest)
-    every = (shape.config, *(shape.layers or ()))
-    return tuple(dict.fromkeys(blob.digest for blob in every if blob is not None and not blob.urls))
-
-
 def shape_of(manifest: Manifest) -> Artifact:
     """Read the parts of a manifest; none of one that cannot be read."""
     found = Artifact()

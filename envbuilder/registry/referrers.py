@@ -123,8 +123,7 @@ def confirm(repository: Repository, subject: str, documents: tuple[Descriptor, .
     for attempt in range(ATTEMPTS):
         if _from_api(repository, subject) is None:
             _list_under_tag(repository, subject, documents)
-        tagged, from_api = _lists(repository, subject)
-        listed = tagged | (from_api or {})
+        listed = {name for found in _lists(repository, subject) for name in found or ()}
         found = [repository.manifest(one.digest) for one in documents if one.digest in listed]
         if len(found) == len(documents) and not any(one is None or repository.lacking(one) for one in found):
             return
@@ -138,15 +137,13 @@ def listing(repository: Repository, digest: str) -> Listing:
 
     Raises RegistryRefusedError if the registry's own list is invalid or too long.
     """
-    old, from_api = _lists(repository, digest)
-    if from_api is None:  # anybody can write the list: a document's manifest says its type
-        own, unlisted = _from_own_tags(repository, digest)
-        old |= {one.digest: shape_of(one).artifact_type.casefold() for one in own}
-        _check_number(digest, old)
-        return Listing(old, unlisted=unlisted)
-    found = old | from_api  # the tag changes no type that the registry states
+    found, from_api = _lists(repository, digest)
+    own, unlisted = _from_own_tags(repository, digest) if from_api is None else ((), None)
+    # Anybody can write the list under the tag: a document's manifest, or the API, says its type.
+    found |= {one.digest: shape_of(one).artifact_type.casefold() for one in own} | (from_api or {})
     _check_number(digest, found)
-    return Listing(found, frozenset(found) - from_api.keys())
+    claimed = frozenset() if from_api is None else frozenset(found) - from_api.keys()
+    return Listing(found, claimed, unlisted)
 
 
 def _lists(repository: Repository, digest: str) -> tuple[dict[str, str], dict[str, str] | None]:

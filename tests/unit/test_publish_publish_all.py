@@ -282,7 +282,7 @@ def test_report_from_nowhere_or_from_strangers_says_so(tmp_path: Path, monkeypat
         assert fetch(f"{host}/team/image", (tmp_path / PUBLIC,), said.append).verdicts == ()
         assert key.keyid[:16] in said[0]
         state.missing = True
-        with pytest.raises(PublishError, match="no repository"):
+        with pytest.raises(RegistryRefusedError, match="is there a repository"):
             fetch(f"{host}/team/image", (tmp_path / PUBLIC,), said.append)
         monkeypatch.setattr(attached_statements, "ANSWER_S", 0.2)
         with hostile(host) as (front, rules):

@@ -41,7 +41,7 @@ from envbuilder.publish.attestation import PublishSession, validate_and_attach
 from envbuilder.publish.publish_all import PublishOptions, publish_all, sealer_of
 from envbuilder.publish.tags import destination
 from envbuilder.publish.verification import advising
-from envbuilder.publish.verify_request import MAX_SKEW_S, Registrar, openers_of, trusting
+from envbuilder.publish.verify_request import MAX_SKEW_S, Registrar, openers_of
 from envbuilder.pypi.client import open_index
 from envbuilder.registry.client import Repository
 from envbuilder.registry.errors import RegistryFailedError
@@ -210,8 +210,7 @@ def trusted_signer(openers: Any = None) -> Any:  # noqa: ANN401 - a signer of at
     if not (own := os.environ.get("TF_ENVBUILDER_SIGNING_KEY")):
         hint = "envbuilder keys new ~/.envbuilder, then set TF_ENVBUILDER_SIGNING_KEY=~/.envbuilder/envbuilder.key"
         raise UsageError("this host has no signing key", hint=hint)
-    sealer = sealer_of((Path(own),), keyless=False, environment=os.environ, say=Console().say)
-    return sealer if openers is None else trusting(sealer, openers)
+    return sealer_of((Path(own),), keyless=False, environment=os.environ, say=Console().say, openers=openers)
 
 
 def as_text(document: ProofDocument) -> str:
