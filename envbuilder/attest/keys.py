@@ -1,7 +1,5 @@
 """Ed25519 keys that sign statements, in PEM files."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Requirements of a deployment on a verdict, as typed values, and the reasons why a verdict does not meet them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

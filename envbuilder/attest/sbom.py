@@ -4,8 +4,6 @@ Packages are found in the files of package managers; the image is neither run no
 same document.
 """
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """In-toto Statements v1: a subject (a manifest digest), a predicate type and a predicate; and those about verdicts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 

@@ -3,8 +3,6 @@
 Denies by default; every refusal has a reason.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

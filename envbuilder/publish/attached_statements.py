@@ -1,7 +1,5 @@
 """Read the statements that are attached to images of a repository, and sort out whose can be believed."""
 
-from __future__ import annotations
-
 from codecs import BOM_UTF8
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -54,22 +52,15 @@ def published(repository: Repository, openers: Openers, update: Callable[..., No
         if error.fault is Reason.NOT_THERE:
             error.hint = f"is there a repository {repository.reference.name}? to publish: envbuilder publish --help"
         raise
-    digests, evidence = dict[str, None](), dict[str, Evidence]()
+    evidence: dict[str, Evidence] = {}
     for start in range(0, len(names), WORKERS):
-        update("reading tags", start, len(names))
-        group = partial(in_parallel, repository.manifest, names[start : start + WORKERS])
-        digests |= dict.fromkeys(one.digest for one in within(ANSWER_S, group, slow) if one is not None)
-    for done, digest in enumerate(digests):
-        update("reading statements", done, len(digests))
-        found = within(ANSWER_S, partial(_statements_of, repository, digest, openers), slow)
-        if any(item.signed_by for item in found):
-            evidence[digest] = found
-    return PublishedVerdicts(evidence)
-
-
-def _statements_of(repository: Repository, digest: str, openers: Openers) -> Evidence:
-    manifest = repository.manifest(digest)
-    return read_statements(repository, manifest, openers) if manifest is not None else ()
+        update("reading statements", start, len(names))
+        group = within(ANSWER_S, partial(in_parallel, repository.manifest, names[start : start + WORKERS]), slow)
+        for manifest in group:
+            if manifest is not None and manifest.digest not in evidence:
+                work = partial(read_statements, repository, manifest, openers)
+                evidence[manifest.digest] = within(ANSWER_S, work, slow)
+    return PublishedVerdicts({name: found for name, found in evidence.items() if any(one.signed_by for one in found)})
 
 
 def read_statements(repository: Repository, manifest: Manifest, openers: Openers) -> Evidence:

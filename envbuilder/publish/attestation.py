@@ -1,7 +1,5 @@
 """Validate the image of a digest in a registry; sign the verdict, attach it and read it back."""
 
-from __future__ import annotations
-
 import fcntl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress

@@ -3,8 +3,6 @@
 An image is pushed under a staging tag and validated by its digest; its statements are attached, then tags are moved.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The document that `publish` prints, and its table for people."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """The tags of a repository: their names, and pointing them at a validated digest."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The document that `verify` prints, its text for people, and what each reason means and the next command for it."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator

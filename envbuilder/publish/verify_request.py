@@ -1,7 +1,5 @@
 """``envbuilder verify``: options and decision; the state of images on host classes for reports and fleets."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

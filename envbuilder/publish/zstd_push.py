@@ -1,7 +1,5 @@
 """Push an image with its layers in zstd: read from the engine, compressed, decompressed again and compared."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

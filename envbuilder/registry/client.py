@@ -3,8 +3,6 @@
 Every answer has a limit in bytes and time. Every digest is computed here and compared.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import ssl

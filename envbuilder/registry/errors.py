@@ -1,7 +1,5 @@
 """How a registry can fail or refuse: callers decide by the fault. Its JSON is read within limits."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 

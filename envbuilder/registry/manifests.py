@@ -1,7 +1,5 @@
 """Manifests: their types, digests and forms, and whether every reader takes one for the same image."""
 
-from __future__ import annotations
-
 import hashlib
 from contextlib import suppress
 from dataclasses import dataclass

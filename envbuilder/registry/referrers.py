@@ -4,8 +4,6 @@ Without the API, OCI 1.1 keeps one list for each subject under the tag ``sha256-
 compare-and-swap. So each document also gets a tag that nobody else writes.
 """
 
-from __future__ import annotations
-
 import random
 import re
 import time

@@ -1,7 +1,5 @@
 """The data of the page's charts. Positions and widths are shares of the chart's width (0 to 1)."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Verdicts in the formats of other tools: JUnit XML, Markdown for summaries, metrics for Prometheus."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Verdicts, sizes, times and ages of environments in Prometheus' text format, for node_exporter's text collector."""
 
-from __future__ import annotations
-
 import re
 import statistics
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Write the report's folder: one page with its style and script inside, and its verdicts as JSON."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from datetime import datetime

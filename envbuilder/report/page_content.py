@@ -1,7 +1,5 @@
 """The content of the page, in its order: what was judged, the matrix, what was not run, and the history."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Gather what a report shows: verdicts old and new, plans, layers and packages of images, controls and upgrades."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime

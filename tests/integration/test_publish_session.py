@@ -26,6 +26,7 @@ from envbuilder.publish.attestation import PublishSession
 from envbuilder.publish.publish_all import PublishOptions, _statements, plan_all, publish_all
 from envbuilder.publish.results import as_text
 from envbuilder.registry.client import Repository
+from envbuilder.registry.errors import RegistryRefusedError
 from envbuilder.registry.reference import parse
 from envbuilder.registry.referrers import subject_of
 from envbuilder.verdict import EngineRef, HostRef
@@ -110,10 +111,11 @@ def test_dry_run_changes_nothing_and_an_unfit_image_is_never_public(session, cho
         assert names[1:] == [ENVIRONMENT.id, "latest"]
         assert names[0].startswith(f"{ENVIRONMENT.id}-")
         assert [tag.before for tag in planned.rows[0].tags] == ["", "", ""]
-        assert not repository.tags()
+        with pytest.raises(RegistryRefusedError, match="NAME_UNKNOWN"):
+            repository.tags()
         done = publish_all(choice, options, KeySealer(create(tmp_path / "keys")), session)
         assert (done.rows[0].published, done.rows[0].verdict, exit_codes.of(done)) == (False, "FAILED", 1)
-        tags = set(repository.tags() or ())
+        tags = set(repository.tags())
         lists = {tag for tag in tags if subject_of(tag) == done.rows[0].digest}
         assert lists  # the statement that it FAILED
         assert tags - lists == {f"staging-{ENVIRONMENT.id}"}

@@ -110,7 +110,7 @@ def push_image(repository: Repository, tag: str, content: bytes = b"layer", kind
 
 def public_tags(client: Repository) -> dict[str, str]:
     """Return every tag that is neither a list of statements nor staged, and the digest that it leads to."""
-    names = [tag for tag in client.tags() or () if not tag.startswith(("sha256-", "staging-"))]
+    names = [tag for tag in client.tags() if not tag.startswith(("sha256-", "staging-"))]
     found = {name: client.manifest(name) for name in names}
     return {name: manifest.digest for name, manifest in found.items() if manifest is not None}
 

@@ -403,7 +403,7 @@ def test_verdict_that_is_simulated_or_about_another_image_publishes_nothing(
 ) -> None:
     with pytest.raises(PublishError, match=message):
         publish(world.publication("scratch:1", allow=("inconclusive",)), world.tools(judged))
-    assert set(world.client().tags() or ()) == {f"staging-{ENVIRONMENT}"}
+    assert set(world.client().tags()) == {f"staging-{ENVIRONMENT}"}
     image = world.engine.image("scratch:1")
     assert image is not None
     assert image.tags == ("scratch:1",), "the engine has no name of it that publishing gave"
