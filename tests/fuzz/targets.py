@@ -261,10 +261,10 @@ def manifests(data: bytes) -> None:
     """Read the same bytes as a manifest of every shape, as a configuration and as a list of referrers."""
     manifest = Manifest("application/vnd.oci.image.manifest.v1+json", data, DIGEST)
     name = reference.parse("registry.example/a:b")
-    repository = SimpleNamespace(reference=name, manifest=lambda _: manifest, blob=lambda _: data)
+    repository = SimpleNamespace(reference=name, manifest=lambda _: manifest)
     ambiguity(manifest)
     config_digest(manifest)
-    each(lambda: referrers.document(cast("Repository", repository), DIGEST))
+    each(lambda: referrers.contents(cast("Repository", repository), DIGEST))
 
 
 def sealed_envelope(data: bytes) -> None:

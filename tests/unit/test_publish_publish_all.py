@@ -286,7 +286,7 @@ def test_report_from_nowhere_or_from_strangers_says_so(tmp_path: Path, monkeypat
             fetch(f"{host}/team/image", (tmp_path / PUBLIC,), said.append)
         monkeypatch.setattr(attached_statements, "ANSWER_S", 0.2)
         with hostile(host) as (front, rules):
-            rules.on("tags", lambda _: rules.over.wait(20))
+            rules.on("tags", lambda front: front.say(200 + rules.over.wait(20)))
             with pytest.raises(RegistryFailedError, match=r"more than 0\.2 s"):
                 fetch(f"{front}/team/image", (tmp_path / PUBLIC,), said.append)
 
