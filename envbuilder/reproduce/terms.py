@@ -225,7 +225,7 @@ def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
     variant = "windows" if windows else "container" if start else "command" if command else "unsure"
     majors = {versions.major(row.cuda or "0") for row in openers}
     if variant == "unsure" and len(majors) == 1 and min(majors) >= FIRST_BY_MAJOR and case.place in {"pip", "conda"}:
-        variant, command = "family", _apart(openers[-1], case.place, cuda=cuda, cudnn=bool(cudnn))
+        variant, command = "family", _apart(openers[-1], case, cuda=cuda, cudnn=bool(cudnn))
     if cuda and openers == [case.release] and is_installed(case, cudnn=bool(cudnn)):
         place = "conda_on_windows" if (case.place, windows) == ("conda", True) else case.place
         installed, opened = case.reported.cuda or "", openers[-1].cuda
@@ -243,7 +243,13 @@ def with_command(row: Finding, case: Case) -> Finding:
     no_image = versions.minor(release.version) not in GRAMMAR.published_tags
     other = row.code is Code.CUDA_MISMATCH and no_image and case.reported.platform != "windows"
     command = _command([release], case, cuda=True, cudnn=True) if row.code is Code.MISSING_LIBRARY or other else ""
-    fix = f"Install CUDA {release.cuda} and cuDNN {release.cudnn}: `{command}`."
+    brought = f"CUDA {release.cuda} and cuDNN {cudnn_for(release)}"
+    image = places()[case.place].start
+    fix = (
+        f"An image with {brought}, also as the base of your own: `{command}`."
+        if image
+        else f"Install {brought}: `{command}`."
+    )
     return msgspec.structs.replace(row, fix=fix) if command else row
 
 
@@ -315,6 +321,8 @@ def _openers(names: tuple[str, ...], case: Case) -> list[TensorflowRelease]:
     found = [row for row in rows if all(opens(row, name) for name in names)]
     if case.release in found:
         return [case.release]
+    if any(name.endswith(".so") for name in names):
+        return []  # a name without a number is that of any release
     printed = _printed_by(case)
     opened = [row.values["library"] for row in case.messages if row.signature == "opened_library"]
     opened = [name for name in opened if not name.startswith(("libcuda.", "nvcuda"))]
@@ -355,15 +363,20 @@ def _command(openers: list[TensorflowRelease], case: Case, *, cuda: bool, cudnn:
     by_conda = place == "conda" and versions.major(toolkit) < _CONDA_TOOLKIT_ENDS
     if release.and_cuda and case.python not in release.extra_fails_on and not by_conda:
         return f"pip install '{release.package}[and-cuda]=={release.version}'" if stated else ""
-    return _apart(release, place, cuda=cuda, cudnn=cudnn)
+    return _apart(release, case, cuda=cuda, cudnn=cudnn)
 
 
-def _apart(release: TensorflowRelease, place: str, *, cuda: bool, cudnn: bool) -> str:
+_OF_RPM = ("centos", "red hat", "rhel", "rocky", "alma", "oracle", "fedora", "amazon")
+
+
+def _apart(release: TensorflowRelease, case: Case, *, cuda: bool, cudnn: bool) -> str:
     toolkit, library = release.cuda or "", cudnn_for(release) or ""
-    if place == "conda" and versions.major(toolkit) < _CONDA_TOOLKIT_ENDS:
+    if case.place == "conda" and versions.major(toolkit) < _CONDA_TOOLKIT_ENDS:
         return f"conda install -c conda-forge cudatoolkit={toolkit} cudnn={library}"
     major = versions.major(library)
     apart = major < _CUDNN_PER_CUDA_ENDS
-    package = f"libcudnn{major}={library}.*-1+cuda{toolkit}" if apart else f"libcudnn9-cuda-{versions.major(toolkit)}"
+    rpm = (case.reported.os or "").lower().startswith(_OF_RPM)
+    package = f"libcudnn{major}-{library}.*-1.cuda{toolkit}" if rpm else f"libcudnn{major}={library}.*-1+cuda{toolkit}"
+    package = package if apart else f"libcudnn9-cuda-{versions.major(toolkit)}"
     wanted = [f"cuda-libraries-{toolkit.replace('.', '-')}"] * cuda + [f"'{package}'"] * cudnn
-    return f"sudo apt-get install {' '.join(wanted)}"
+    return f"sudo {'yum' if rpm else 'apt-get'} install {' '.join(wanted)}"
