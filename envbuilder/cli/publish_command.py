@@ -2,11 +2,14 @@
 
 import os
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import click
 
 from envbuilder.cli import options as common
+
+_NOTICE_S = 50.0  # in which a registry has to take and list a notice
 
 
 @click.command("publish")
@@ -33,12 +36,14 @@ def command(matrix: str | None, selectors: tuple[str, ...], form: str, **values:
     from envbuilder.choice import choose
     from envbuilder.cli.output import finish
     from envbuilder.engine.docker import connect
-    from envbuilder.errors import UsageError
+    from envbuilder.errors import Reason, UsageError
     from envbuilder.host import describe
     from envbuilder.publish.attestation import PublishSession, publish_notice
     from envbuilder.publish.publish_all import PublishOptions, plan_all, publish_all, sealer_of
     from envbuilder.publish.results import as_text
     from envbuilder.publish.tags import check_moving, destination
+    from envbuilder.registry.errors import RegistryFailedError
+    from envbuilder.support.threads import within
     from envbuilder.workspace import Workspace
 
     console = common.console_of(values)
@@ -51,8 +56,10 @@ def command(matrix: str | None, selectors: tuple[str, ...], form: str, **values:
             text = f"--{others[0].replace('_', '-')} does not belong to --withdraw or --answer, which sign at once"
             raise UsageError(text, hint="leave it out")
         sealer = sealer_of(values["keys"], keyless=values["keyless"], environment=os.environ, say=say)
-        now = datetime.now(UTC)
-        finish(publish_notice(*notices[0], values["reason"], sealer, os.environ, now), form, as_text)
+        sign = partial(publish_notice, *notices[0], values["reason"], sealer, os.environ, datetime.now(UTC))
+        text = f"the registry took more than {_NOTICE_S:g} s; the statement may be attached"
+        slow = RegistryFailedError(Reason.TOO_SLOW, text, hint="envbuilder verify IMAGE@DIGEST, then the same command")
+        finish(within(_NOTICE_S, sign, slow), form, as_text)
     if values["reason"] is not None:
         raise UsageError("--reason belongs to --withdraw or --answer", hint="--withdraw IMAGE@DIGEST --reason TEXT")
     if values["to"] is None:

@@ -301,8 +301,7 @@ def validate_and_attach(
         return attach_verdict(tools_for(repository, session, sealer, judge, folder, terms), fresh=request.fresh)
 
 
-LONGEST_REASON = 1_000
-"""Characters of a reason: it is shown in one line."""
+LONGEST_REASON = 1_000  # characters: it is shown in one line
 
 
 def publish_notice(

@@ -16,8 +16,7 @@ from envbuilder.registry.reference import Reference
 from envbuilder.support import decoding, terminal_text, yaml_reader
 from envbuilder.verdict import HostClassState, Level, Word
 
-_SHOWN, _WIDTH = 12, 600
-"""Reasons in the text, and characters of each; the document has all of them."""
+_SHOWN, _WIDTH = 12, 600  # reasons in the text, and characters of each; the document has all of them
 
 
 class Demanded(msgspec.Struct, frozen=True, kw_only=True):

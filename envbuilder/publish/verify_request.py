@@ -204,8 +204,7 @@ class Registrar:
         return _standing(manifest.digest, environment, found, wanted)
 
 
-_OTHER_TAGS = 20
-"""How many other tags are read to distinguish a moved tag from an image that was never published."""
+_OTHER_TAGS = 20  # that are read to distinguish a moved tag from an image that was never published
 
 
 def verify(

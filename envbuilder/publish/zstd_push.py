@@ -31,16 +31,14 @@ try:
 except ImportError:  # the extra `zstd`
     zstd = None  # type: ignore[assignment]
 
-LEVEL = 12
-"""Takes about as long as gzip, and makes GPU images a quarter smaller than that (docs/explanation/image-design.md)."""
+LEVEL = 12  # about as long as gzip, and GPU images a quarter smaller than that (docs/explanation/image-design.md)
 
 ZSTD_LAYER = "application/vnd.oci.image.layer.v1.tar+zstd"
 _CONFIG = "application/vnd.oci.image.config.v1+json"
 _PIECE = 1 << 20
 _GZIP = "if the engine's archives or the registry cannot hold layers in zstd: --compression gzip"
 _GZIP_MAGIC = b"\x1f\x8b"
-_MAX_WORKERS = 4
-"""Compressing threads: each holds some windows of the level. Their number does not change the output."""
+_MAX_WORKERS = 4  # threads: each holds some windows of the level; their number does not change the output
 
 
 class _Saved(msgspec.Struct, frozen=True, rename="pascal"):

@@ -5,13 +5,10 @@ Every answer has a limit in bytes and time. Every digest is computed here and co
 
 import os
 import re
-import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from functools import cache
 from http.client import HTTPResponse
-from pathlib import Path
 from typing import Annotated, BinaryIO, NamedTuple
 from urllib.parse import urlencode, urljoin, urlsplit
 
@@ -26,6 +23,7 @@ from envbuilder.errors import InfrastructureError, Reason
 from envbuilder.registry.errors import MalformedError, RegistryFailedError, RegistryRefusedError, parsed
 from envbuilder.registry.manifests import MAX_DOCUMENT, MEDIA_TYPES, Descriptor, Manifest, digest_of, shape_of
 from envbuilder.registry.reference import Reference, is_address, is_loopback
+from envbuilder.support.certificates import authorities
 from envbuilder.support.docker_config import Login, find_login
 from envbuilder.support.threads import WORKERS
 
@@ -48,7 +46,6 @@ _CODES = re.compile(
     rb'MANIFEST_INVALID|NAME_(?:INVALID|UNKNOWN)|SIZE_INVALID|TOOMANYREQUESTS|UNAUTHORIZED|UNSUPPORTED)"'
 )
 """The error codes of OCI distribution 1.1. Other text of an answer may repeat parts of a login: it is not shown."""
-_AUTHORITIES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _InHeader = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]*\Z")]
 _WORD = r"[\w!#$%&'*+.^`|~-]++"
 _VALUE = rf'\s*+=\s*+({_WORD}|"(?:[^"\\]|\\.)*+")'
@@ -95,9 +92,7 @@ class Repository:
 
     def __init__(self, reference: Reference, environment: Mapping[str, str] | None = None) -> None:
         self.reference, self._environment = reference, os.environ if environment is None else environment
-        self._authorities = next(filter(None, map(self._environment.get, _AUTHORITIES)), None)
-        if self._authorities:
-            _check_authorities(Path(self._authorities))
+        self._authorities = authorities(self._environment)
         self._adapter = HTTPAdapter(pool_maxsize=WORKERS)
         address = f"https://{reference.host}/"
         try:
@@ -106,8 +101,7 @@ class Repository:
         except (ValueError, HTTPError) as error:
             text = "the proxy of the environment (HTTPS_PROXY, ALL_PROXY) cannot be used"
             raise InfrastructureError(text, hint="HTTPS_PROXY=http://HOST:PORT, or NO_PROXY=HOST") from error
-        self._authorization = dict[str, str]()  # headers by scope
-        self._base = self._excuse = ""
+        self._authorization, self._base, self._excuse = dict[str, str](), "", ""  # the first: headers by scope
 
     def manifest(self, target: str, *, limit: int = MAX_DOCUMENT) -> Manifest | None:
         """Fetch a manifest by tag or digest; None if it is not there."""
@@ -165,8 +159,7 @@ class Repository:
             whole = response.content if response.status == _OK else b""
             names += parsed(whole, _TagList, f"a list of tags of {self.reference.name}").tags or ()
             if len(names) > MAX_TAGS:
-                text = f"{self.reference.name} has more than {MAX_TAGS} tags"
-                raise RegistryRefusedError(Reason.TOO_MANY, text, hint="delete tags, or publish to another repository")
+                raise RegistryRefusedError(Reason.TOO_MANY, f"more than {MAX_TAGS} tags", hint="delete unused tags")
         return tuple(sorted(names))
 
     def pages(self, path: str, *, expect: tuple[int, ...]) -> Iterator[Response]:
@@ -176,8 +169,7 @@ class Repository:
             expect = tuple(range(_OK, _SERVER_ERROR))
             if not (path := _next_page(answer)):
                 return
-        text = f"the registry answers in more than {MAX_PAGES} pages"
-        raise RegistryRefusedError(Reason.TOO_MANY, text, hint="ask the registry's operator for longer pages")
+        raise RegistryRefusedError(Reason.TOO_MANY, f"more than {MAX_PAGES} pages", hint="ask the registry's operator")
 
     def send(
         self,
@@ -367,18 +359,6 @@ class Repository:
             return RegistryRefusedError(Reason.ACCESS_DENIED, text + excuse, hint=step)
         is_gone = answer.status == _MISSING and method == "GET"
         return RegistryRefusedError(Reason.NOT_THERE if is_gone else Reason.REJECTED, text, hint=step)
-
-
-@cache  # 20 ms for the bundle of a system
-def _check_authorities(bundle: Path) -> None:
-    """Raise InfrastructureError for what is not a bundle, or a folder, of certificates; a pipe would be waited for."""
-    problem, hashed = "not a bundle of certificates", bundle.glob("[0-9a-f]" * 8 + ".[0-9]")  # by `openssl rehash`
-    try:
-        if (bundle.is_file() and ssl.create_default_context(cafile=bundle)) or any(hashed):
-            return
-    except OSError as error:
-        problem = problem if isinstance(error, ssl.SSLError) else str(error)  # which may be about SSLKEYLOGFILE
-    raise InfrastructureError(f"{bundle}: {problem}", hint="SSL_CERT_FILE=BUNDLE.pem")
 
 
 def _asked_pause(answer: Response) -> str:

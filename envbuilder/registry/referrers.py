@@ -30,13 +30,10 @@ from envbuilder.registry.manifests import (
 from envbuilder.registry.reference import DIGEST
 from envbuilder.support.threads import in_parallel
 
-ATTEMPTS, PAUSE_S = 5, 0.1
-"""How often a list is read back, and the first pause, at least; each is twice as long as the one before."""
-
+ATTEMPTS, PAUSE_S = 5, 0.1  # how often a list is read back, and the first pause; the next ones are twice as long
 MAX_ENTRIES = 20_000
 """Attached documents of any type above which an image is refused: they could not be read in time."""
 
-_NO_CONTENT = digest_of(b"{}")
 _OK, _NO_API = 200, (400, 404, 405, 501)  # with and without the referrers API
 _TAG = re.compile(r"sha256-([0-9a-f]{64})(\.[0-9a-f]{16})?\Z")
 
@@ -166,7 +163,7 @@ def contents(repository: Repository, stored: str) -> tuple[str, ...]:
         raise RegistryRefusedError(Reason.NOT_THERE, f"{stored} is listed as attached but is not in the registry")
     shape: _Blobs = parsed(manifest.content, _Blobs, "an attached document")
     every = dict.fromkeys(one.digest for one in (*(shape.layers or ()), *(shape.blobs or ()), shape.config) if one)
-    if found := tuple(one for one in every if DIGEST.match(one) and one != _NO_CONTENT):
+    if found := tuple(one for one in every if DIGEST.match(one) and one != digest_of(b"{}")):
         return found
     raise RegistryRefusedError(Reason.UNREADABLE, f"{stored}: not an attached document")
 
