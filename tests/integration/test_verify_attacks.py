@@ -836,7 +836,7 @@ WIRE = [
     *[
         Row(
             f"the API leads to {page}, which is not there",
-            fronted(REFERRERS, answers(302, Location=page)),
+            fronted("GET /v2/.*/referrers/", answers(302, Location=page)),
             "BAD_ANSWER",
         )
         for page in ("/login", "/login?to=/referrers/")

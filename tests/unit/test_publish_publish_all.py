@@ -40,7 +40,7 @@ from envbuilder.matrix import Budgets
 from envbuilder.publish import attached_statements, attestation
 from envbuilder.publish.attestation import PublishSession, ValidationTerms, exclusively
 from envbuilder.publish.publish_all import PublishOptions, _statements, plan_all, publish, publish_all, sealer_of
-from envbuilder.publish.tags import check_moving, destination, meant_by, staging_tag
+from envbuilder.publish.tags import check_immutable, check_moving, destination, meant_by, staging_tag
 from envbuilder.publish.verification import advising
 from envbuilder.publish.verify_request import duration, fetch
 from envbuilder.registry.client import Repository
@@ -354,6 +354,13 @@ def test_withdrawn_image_is_not_published_again(publisher: Publisher) -> None:
     attestation.attach_signed(tools.repository, tools.sealer, manifest, notice)
     with pytest.raises(PublishError, match="withdrawn: it crashes"):
         publisher.publish()
+
+
+def test_pinned_image_is_not_compressed_again(publisher: Publisher) -> None:
+    tags = publisher.world.publication("scratch:1").tags
+    check_immutable(publisher.world.client(), tags)
+    with pytest.raises(PublishError, match="never overwritten"):
+        check_immutable(publisher.world.client(), tags, zstd=True)
 
 
 def test_another_suite_is_another_run(publisher: Publisher, monkeypatch: pytest.MonkeyPatch) -> None:
