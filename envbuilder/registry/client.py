@@ -382,7 +382,7 @@ def _next_page(answer: Response) -> str:
             following.append("" if "anchor" in dict(parameters) else _resolved(answer.address, link[1]))
     usable = all(one != answer.address and _site(one) == _site(answer.address) for one in following)
     if not clear or len(following) > 1 or not usable:
-        raise RegistryRefusedError(Reason.BAD_LINK, f"next page unclear, elsewhere or the same: {header[:200]!r}")
+        raise RegistryRefusedError(Reason.BAD_LINK, f"no clear next page of this host after {_shown(answer.address)}")
     return "".join(following)
 
 
