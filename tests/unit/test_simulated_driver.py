@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,8 @@ from envbuilder.catalog.store import load
 from envbuilder.errors import InfrastructureError, NoClaimError, UsageError
 from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
-from envbuilder.simulated.compiler import LIBRARIES
+from envbuilder.simulated.compiler import STUB, compiled
 from envbuilder.simulated.profile import Profile
-from envbuilder.simulated.shared_library import Libraries, Library, compiled
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the driver's libraries are ELF files")
 
@@ -148,7 +146,7 @@ def test_nvml_refuses_another_versions_module(cache: Path, tmp_path: Path) -> No
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="objdump reads the libraries back")
 def test_libraries_load_in_old_images(cache: Path, tmp_path: Path) -> None:
     """They need only the C library, and no symbol that is newer than in the oldest image."""
-    for name, content in compiled(compiler.LIBRARIES, cache).items():
+    for name, content in compiled(cache).items():
         path = tmp_path / Path(name).name
         path.write_bytes(content)
         text = subprocess.run(["objdump", "-p", "-T", str(path)], capture_output=True, text=True, check=True).stdout
@@ -222,25 +220,15 @@ def test_generated_kernels_are_handed_to_the_driver(host: str, codes: list[str],
     assert answer["measurements"]["generated_kernels"]["value"] == 2
 
 
-STUB = Libraries(
-    "stub", "a stub", "envbuilder.simulated", {"libone.so": Library(("stub.c",), "libone.so")}, LIBRARIES.headers
-)
-
-
-def test_cache_serves_the_same_and_nothing_else(tmp_path: Path) -> None:
-    first = compiled(STUB, tmp_path)
+def test_cache_serves_the_same_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = compiled(tmp_path)
     (folder,) = tmp_path.iterdir()
-    (folder / "libone.so").write_bytes(b"from the cache")
-    assert compiled(STUB, tmp_path) == {"libone.so": b"from the cache"}
-    named = replace(STUB, members={"libone.so": Library(("stub.c",), soname="libother.so")})
-    linked = replace(
-        STUB, members={"libone.so": Library(("stub.c",), soname="libone.so", links=("-Wl,--no-as-needed",))}
-    )
-    assert b"libother.so" in compiled(named, tmp_path)["libone.so"]
-    assert b"libother.so" not in first["libone.so"]
-    assert compiled(linked, tmp_path)["libone.so"] != b"from the cache"
-    assert len(list(tmp_path.iterdir())) == 3
-    assert all(path.name.startswith("stub-") for path in tmp_path.iterdir()), "no half-made folder is left"
+    (folder / STUB).write_bytes(b"from the cache")
+    assert compiled(tmp_path) == {**first, STUB: b"from the cache"}
+    monkeypatch.setattr(compiler, "_FLAGS", (*compiler._FLAGS, "-Wl,--no-as-needed"))
+    assert compiled(tmp_path)[STUB] != b"from the cache"
+    assert len(list(tmp_path.iterdir())) == 2
+    assert all(path.name.startswith("simulated-") for path in tmp_path.iterdir()), "no half-made folder is left"
 
 
 @rows
@@ -253,7 +241,7 @@ def test_broken_compiler_is_named(
     for name, value in variables.items():
         monkeypatch.setenv(name, value.replace("FOLDER", str(tmp_path)))
     with pytest.raises(InfrastructureError, match=why):
-        compiled(STUB, tmp_path / "cache")
+        compiled(tmp_path / "cache")
     assert not any((tmp_path / "cache").glob("*"))
 
 
