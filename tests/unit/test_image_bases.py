@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 from fake_engine import FakeEngine
+from table_rows import rows
 
 from envbuilder.catalog.store import load
 from envbuilder.errors import BaseUnavailableError, InfrastructureError, UsageError
@@ -107,19 +108,7 @@ def no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "config/envbuilder/config.toml"
 
 
-@pytest.mark.parametrize(
-    ("reference", "mirrored"),
-    [
-        ("debian:bookworm-slim", "mirror.example.org:5000/hub/library/debian:bookworm-slim"),
-        ("debian", "mirror.example.org:5000/hub/library/debian"),
-        (f"debian@{DIGEST}", f"mirror.example.org:5000/hub/library/debian@{DIGEST}"),
-        ("nvidia/cuda:11.8.0-base-ubuntu22.04", "mirror.example.org:5000/hub/nvidia/cuda:11.8.0-base-ubuntu22.04"),
-        ("docker.io/nvidia/cuda:1", "mirror.example.org:5000/hub/nvidia/cuda:1"),
-        ("quay.io/team/image:1", None),
-        ("localhost/team/image:1", None),
-        ("127.0.0.1:5000/image", None),
-    ],
-)
+@rows
 def test_images_come_from_the_mirror(reference: str, mirrored: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_ENVBUILDER_MIRRORS", "docker.io=mirror.example.org:5000/hub")
     assert sources(reference) == ((mirrored, reference) if mirrored else (reference,))

@@ -115,14 +115,16 @@ def index(tmp_path: Path) -> PackageIndex:
     return PackageIndex(IndexConfig(url=root.as_uri()), Cache(tmp_path / "cache"))
 
 
-def compared(index: PackageIndex, **changes: Any) -> dict[str, Comparison]:
-    row = msgspec.structs.replace(ROW, **changes)
-    return {one.field: one for one in verify(Catalog(tensorflow=(row,)), index)}
+def changed(**fields: Any) -> TensorflowRelease:
+    return msgspec.convert(msgspec.to_builtins({**msgspec.structs.asdict(ROW), **fields}), TensorflowRelease)
 
 
-def by_binary(index: PackageIndex, **changes: Any) -> dict[str, Comparison]:
-    row = msgspec.structs.replace(ROW, **changes)
-    return {one.field: one for one in verify_binary(row, IndexedWheels(index), partial(read, index))[0]}
+def compared(index: PackageIndex, **fields: Any) -> dict[str, Comparison]:
+    return {one.field: one for one in verify(Catalog(tensorflow=(changed(**fields),)), index)}
+
+
+def by_binary(index: PackageIndex, **fields: Any) -> dict[str, Comparison]:
+    return {one.field: one for one in verify_binary(changed(**fields), IndexedWheels(index), partial(read, index))[0]}
 
 
 def test_true_row_agrees_in_every_field(index: PackageIndex) -> None:
@@ -137,33 +139,11 @@ NOT_THERE = {"and_cuda": (*ROW.and_cuda, "tensorrt-libs==8.6.1")}
 """A requirement that no wheel meets fails on every Python."""
 
 
-@pytest.mark.parametrize(
-    ("field", "wrong", "others", "outcome"),
-    [
-        ("wheels", (WheelSet(arch="x86_64", pythons=("3.12",), glibc="2.17", tag="x"),), {}, "disagrees"),
-        ("requires_python", ">=3.8", {}, "disagrees"),
-        ("requires", ("numpy>=1.26.0", "six"), {}, "disagrees"),
-        ("and_cuda", ("nvidia-cudnn-cu12<10,>=9.3",), {}, "disagrees"),
-        ("gpu", False, {}, "disagrees"),
-        ("cuda", "12.3", {}, "disagrees"),
-        ("cudnn", "8.9", {}, "disagrees"),
-        ("cubins", ("9.0",), {}, "disagrees"),
-        ("ptx", ("8.0",), {}, "disagrees"),
-        ("cuda_wheels", ("nvidia-cudnn-cu12==9.4.0.0", "nvidia-cuda-runtime-cu12==12.5.82"), {}, "disagrees"),
-        ("cuda_wheels", ("nvidia-cuda-runtime-cu12==12.5.82",), {}, "disagrees"),
-        ("extra_fails_on", ("3.13",), {}, "disagrees"),
-        ("extra_fails_on", ("3.13", "3.12"), NOT_THERE, "agrees"),
-        ("extra_fails_on", ("3.21", "3.13"), NOT_THERE, "disagrees"),
-        ("extra_fails_on", ("3.123",), NOT_THERE, "disagrees"),  # the same characters
-        ("extra_fails_on", (), NOT_THERE, "disagrees"),
-    ],
-)
-def test_field_is_compared(
-    index: PackageIndex, field: str, wrong: object, others: dict[str, object], outcome: str
-) -> None:
-    found = compared(index, **{field: wrong}, **others)[field]
+@rows
+def test_field_is_compared(index: PackageIndex, field: str, wrong: Any, outcome: str, *, there: bool) -> None:
+    found = compared(index, **{field: wrong}, **({} if there else NOT_THERE))[field]
     assert found.outcome == outcome
-    if others:
+    if not there:
         assert found.artefact == "3.12 3.13"
 
 
@@ -188,31 +168,8 @@ def test_row_without_wheels_is_unchecked(index: PackageIndex) -> None:
     assert (found["wheels"].outcome, found["requires"].outcome) == ("disagrees", "unchecked")
 
 
-HAND, GENERATED = ROW.kernels
-
-
-@pytest.mark.parametrize(
-    ("field", "wrong", "artefact"),
-    [
-        ("cubins", ("8.0", "9.0", "12.0"), "8.0 9.0"),
-        *(
-            ("kernels", (HAND, msgspec.structs.replace(GENERATED, **wrong)), "1 generated: 8.0, sm_90a 8.5")
-            for wrong in (
-                {"ptx": (Ptx("sm_90", "8.5"),)},
-                {"ptx": (Ptx("sm_90a", "8.3"),)},
-                {"cubins": ("8.0", "9.0")},
-                {"fat_binaries": 2},
-            )
-        ),
-        (
-            "searches",
-            (Search(object="libtensorflow_framework.so.2", folders=(*FOLDERS, "cusolver")),),
-            "libtensorflow_framework.so.2: cuda_runtime cudnn",
-        ),
-        *(("openers", wrong, "Cudnn Cupti") for wrong in ((), ("Cudnn",), ("Cudnn", "Cupti", "Nvrtc"))),
-    ],
-)
-def test_field_is_compared_with_the_library(index: PackageIndex, field: str, wrong: object, artefact: str) -> None:
+@rows
+def test_field_is_compared_with_the_library(index: PackageIndex, field: str, wrong: Any, artefact: str) -> None:
     found = by_binary(index, **{field: wrong})
     assert {name for name, one in found.items() if one.outcome == "disagrees"} == {field}
     assert found[field].artefact.endswith(artefact)

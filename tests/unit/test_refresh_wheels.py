@@ -74,55 +74,17 @@ def test_groups_are_counted_and_hide_nothing() -> None:
     ]
 
 
-LINKED, PARTS = Group(HAND, ("8.0",), (), 1), Group(RELOCATABLE, (), (SM90,), 362)
-
-
-@pytest.mark.parametrize(
-    ("libraries", "hand", "generated"),
-    [
-        pytest.param([], None, None, id="no library"),
-        pytest.param(
-            [groups([LIBRARY])],
-            Kernels(origin=HAND, fat_binaries=2, without_ptx=1, cubins=("7.5", "9.0"), ptx=(Ptx("sm_90", "9.0"),)),
-            Kernels(origin=GENERATED, fat_binaries=2, cubins=("7.5",), ptx=(Ptx("sm_90a", "9.0"),)),
-            id="a real library: its union hides that generated kernels have PTX for 9.0a only",
-        ),
-        pytest.param(
-            [
-                (Group(GENERATED, ("7.0", "8.0"), (SM90A,), 3), Group(HAND, ("7.0", "9.0"), (SM90,), 2)),
-                (Group(GENERATED, ("8.0", "8.9"), (SM90, SM90A), 4), Group(HAND, ("9.0",), (SM90,), 4)),
-            ],
-            Kernels(origin=HAND, fat_binaries=6, cubins=("9.0",), ptx=(SM90,)),
-            Kernels(origin=GENERATED, fat_binaries=7, cubins=("8.0",), ptx=(SM90A,)),
-            id="only what every fat binary of every library has",
-        ),
-        pytest.param(
-            [(LINKED, PARTS)],
-            Kernels(origin=HAND, fat_binaries=1, without_ptx=1, cubins=("8.0",), ptx=(SM90,)),
-            None,
-            id="a linked fat binary has the PTX of the relocatable ones in its library",
-        ),
-        pytest.param(
-            [(LINKED,), (PARTS,)], Kernels(origin=HAND, fat_binaries=1, cubins=("8.0",)), None, id="not of another one"
-        ),
-        pytest.param(
-            [(Group(HAND, ("8.0", "9.0"), (), 2), Group(HAND, ("8.0", "9.0"), (SM90,), 281))],
-            Kernels(origin=HAND, fat_binaries=283, without_ptx=2, cubins=("8.0", "9.0"), ptx=(SM90,)),
-            None,
-            id="linked programs do not hide the PTX of others, and are counted",
-        ),
-        pytest.param(
-            [(Group(GENERATED, ("8.0",), (), 1), Group(GENERATED, ("8.0",), (SM90A,), 1))],
-            None,
-            Kernels(origin=GENERATED, fat_binaries=2, cubins=("8.0",)),
-            id="a generated fat binary without PTX hides it: each is needed",
-        ),
-    ],
-)
+@rows
 def test_kernels_have_the_content_of_every_fat_binary(
     libraries: list[tuple[Group, ...]], hand: Kernels | None, generated: Kernels | None
 ) -> None:
     assert kernels(libraries) == tuple(one for one in (hand, generated) if one is not None)
+
+
+def test_union_of_a_real_library_hides_that_generated_kernels_have_ptx_for_one_gpu_only() -> None:
+    hand = Kernels(origin=HAND, fat_binaries=2, without_ptx=1, cubins=("7.5", "9.0"), ptx=(Ptx("sm_90", "9.0"),))
+    generated = Kernels(origin=GENERATED, fat_binaries=2, cubins=("7.5",), ptx=(Ptx("sm_90a", "9.0"),))
+    assert kernels([groups([LIBRARY])]) == (hand, generated)
 
 
 def test_memory_stays_at_a_few_pieces() -> None:
@@ -356,24 +318,7 @@ def test_requirements_of_both_styles() -> None:
     assert new.and_cuda == ("nvidia-cublas-cu12==12.3.4.1", 'tensorflow-io; python_version < "3.12"')
 
 
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        (
-            (
-                "import collections\nbuild_info = collections.OrderedDict([('cuda_compute_capabilities', ['sm_60', "
-                "'compute_90']), ('cuda_version', '12.5.1'), ('cudnn_version', '9'), ('is_cuda_build', True)])"
-            ),
-            BuildInfo(gpu=True, cuda="12.5.1", cudnn="9", cubins=("6.0", "9.0"), ptx=("9.0",)),
-        ),
-        (
-            "is_cuda_build = True\ncuda_version_number = '10.0'\ncudnn_version_number = '7'\nmsvcp = __import__('os')",
-            BuildInfo(gpu=True, cuda="10.0", cudnn="7"),
-        ),
-        ("build_info = {'is_cuda_build': False}", BuildInfo(gpu=False)),
-        ("", BuildInfo()),
-    ],
-)
+@rows
 def test_build_info_of_every_era(source: str, expected: BuildInfo) -> None:
     assert artefact.build_info(source) == expected
 

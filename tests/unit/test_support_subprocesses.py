@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from table_rows import rows
 
 from envbuilder.errors import ExitCode
 from envbuilder.probes.suite import watchdog
@@ -60,25 +61,14 @@ def ends(pid: int) -> bool:
     return wait_for(lambda: not alive(pid))
 
 
-@pytest.mark.parametrize(
-    ("line", "sent"),
-    [
-        pytest.param("echo $$ >pid; exec sleep 300", signal.SIGKILL, id="itself"),
-        pytest.param("echo $$ >pid; exec sleep 300", signal.SIGTERM, id="terminated"),
-        pytest.param("echo $$ >pid; exec sleep 300", signal.SIGINT, id="interrupted"),
-        pytest.param("trap '' TERM; echo $$ >pid; while :; do sleep 1; done", signal.SIGKILL, id="deaf"),
-        pytest.param("sh -c 'echo $$ >pid; exec sleep 300' & wait", signal.SIGKILL, id="its child"),
-        pytest.param("setsid sh -c 'echo $$ >pid; exec sleep 300' & sleep 300", signal.SIGKILL, id="another session"),
-        pytest.param("(setsid sh -c 'echo $$ >pid; exec sleep 300' &) ; sleep 300", signal.SIGTERM, id="an orphan"),
-    ],
-)
-def test_program_ends_with_its_starter(line: str, sent: signal.Signals, tmp_path: Path) -> None:
+@rows
+def test_program_ends_with_its_starter(line: str, sent: str, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(subprocesses.__file__).parents[2])}
     with subprocess.Popen([sys.executable, "-c", STARTER, line], cwd=tmp_path, env=environment, stderr=-3) as starter:
         try:
             pid = number_in(tmp_path / "pid")
             assert alive(pid)
-            starter.send_signal(sent)
+            starter.send_signal(signal.Signals[sent])
             starter.wait(ENDS_S)
         finally:
             starter.kill()  # otherwise a failure waits for the program, which sleeps for minutes

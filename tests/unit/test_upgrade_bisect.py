@@ -150,17 +150,7 @@ def test_advance_depends_on_the_answers_not_on_their_order() -> None:
     assert {advance(names, order) for order in itertools.permutations(answers)} == {"6"}
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        (f"{GONE}. Did you mean: 'bitcast'?", GONE, True),
-        ('  File "/opt/venv/lib/python3.11/site-packages/x.py", line 12', '  File "/usr/x.py", line 7', True),
-        ("<object object at 0x7f00aa>", "<object object at 0x7f11bb>", True),
-        (GONE, GONE.replace("estimator", "compat"), False),
-        (GONE, "ImportError: x", False),
-    ],
-    ids=["suggestion", "folder and line", "address", "attribute", "exception"],
-)
+@rows
 def test_lines_are_the_same_reason(one: str, other: str, *, same: bool) -> None:
     assert (normalised(one) == normalised(other)) is same
 

@@ -222,36 +222,12 @@ def test_dry_run_answers_and_never_adopts(old: str, host: tuple[str, str], decis
     assert bool(found.would_decide) is (decision == "UNDECIDED")
 
 
-T4 = {"gpu": ("T4",), "driver": "470"}
-WRONG_WHEELS = (
-    "tensorflow-2.18.0-cp311-cp311-manylinux_2_17_x86_64.whl",
-    "numpy-2.21.0-cp311-cp311-manylinux_2_17_x86_64.whl",
-    "tensorflow-2.21.0-cp311-cp311-win_amd64.whl",
-    "name.txt",
-)
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ({"gpu": ("T4",)}, "name a host together"),
-        ({"driver": "535"}, "name a host together"),
-        ({**T4, "driver": "new"}, "not a GPU with a driver"),
-        ({**T4, "flavor": "cpu"}, "images for GPUs"),
-        ({**T4, "fleet": ROOT / "examples/fleets/example.yaml"}, "both name hosts"),
-        ({"bisect": True, "axis": "cuda", "tensorflow": "2.20.0"}, "'latest': not a version"),
-        *(({"wheel": Path(name)}, "not a wheel of TensorFlow") for name in WRONG_WHEELS),
-        ({"axis": "cuda"}, "--axis requires --bisect"),
-        ({"command": ("true",)}, "a command requires --bisect"),
-        ({"bisect": True, "dry_run": True}, "--dry-run has no effect with --bisect"),
-        ({"bisect": True, "test_limit": 1}, "--test-limit has no effect with --bisect"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
+@rows
 def test_option_that_has_no_effect_is_a_usage_error(more: dict[str, Any], message: str) -> None:
     bisect = more.pop("bisect", False)
+    paths = {name: ROOT / more[name] for name in ("fleet", "wheel") if name in more}
     with pytest.raises(UsageError, match=message):
-        read_upgrade(given("2.15.1", "latest", **more), ROOT, CATALOG, bisect=bisect)
+        read_upgrade(given("2.15.1", "latest", **(more | paths)), ROOT, CATALOG, bisect=bisect)
 
 
 def test_versions_may_be_ranges() -> None:

@@ -9,6 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 from fake_engine import FakeEngine, Script
+from table_rows import rows
 
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.errors import UsageError
@@ -124,18 +125,6 @@ def test_link_out_of_the_suite_is_a_usage_error(tmp_path: Path) -> None:
         read_suite(suite)
 
 
-PASSED = b'{"name": "t", "outcome": "passed"}\n'
-
-
-@pytest.mark.parametrize(
-    ("lines", "wrong", "tests"),
-    [
-        (PASSED + b'{"end": true}\n', "", [("t", "passed", "")]),
-        (PASSED, "no memory", [("t", "passed", ""), ("(the run)", "error", "no memory")]),
-        (PASSED + b'{"name": "t", "outcome": "error", "message": "m"}\n{"end": true}\n', "", [("t", "error", "m")]),
-        (b'{"name": "t", "outcome": "timeout"}\n{"end": true}\n', "", [("t", "timeout", user_tests.HANGS)]),
-    ],
-    ids=["complete", "unfinished run is an error", "failed tear-down is an error", "hang"],
-)
-def test_results_are_read_from_lines(lines: bytes, wrong: str, tests: list[tuple[str, str, str]]) -> None:
-    assert [(test.name, test.outcome, test.message) for test in results(Output(lines, wrong))] == tests
+@rows
+def test_results_are_read_from_lines(lines: str, wrong: str, tests: list[tuple[str, str, str]]) -> None:
+    assert [(test.name, test.outcome, test.message) for test in results(Output(lines.encode(), wrong))] == tests
