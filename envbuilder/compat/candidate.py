@@ -6,17 +6,8 @@ from typing import Literal
 import msgspec
 
 from envbuilder import versions
+from envbuilder.catalog import rows
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import (
-    BaseImage,
-    CudaToolkit,
-    Cudnn,
-    DriverBranch,
-    Gpu,
-    OperatingSystem,
-    OtherSystem,
-    TensorflowRelease,
-)
 from envbuilder.compat.question import Install
 from envbuilder.finding import Code, Finding
 
@@ -26,7 +17,7 @@ class Device(msgspec.Struct, frozen=True):
 
     name: str
     capability: str
-    row: Gpu | None = None
+    row: rows.Gpu | None = None
 
     @property
     def label(self) -> str:
@@ -50,20 +41,20 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     the first number of a driver for Windows (``528``), or ''. ``built`` is the toolkit that the release was built with.
     """
 
-    release: TensorflowRelease
+    release: rows.TensorflowRelease
     arch: str = "x86_64"
     gpu: bool = True
     python: str | None = None
-    system: OperatingSystem | None = None
+    system: rows.OperatingSystem | None = None
     system_python: str | None = None
     avx: bool = True
     packages: tuple[tuple[str, str], ...] = ()
     install: Install | None = None
-    image: BaseImage | None = None
+    image: rows.BaseImage | None = None
     cuda: str | None = None
     cudnn: str | None = None
     driver: str | None = None
-    other: OtherSystem | None = None
+    other: rows.OtherSystem | None = None
     unreleased: frozenset[str] = frozenset()
     unseen: bool = False
     devices: tuple[Device, ...] = ()
@@ -71,10 +62,10 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
     glibc: str | None = None
     glibc_of: str = ""
-    toolkit: CudaToolkit | None = None
-    built: CudaToolkit | None = None
-    cudnn_row: Cudnn | None = None
-    branch: DriverBranch | None = None
+    toolkit: rows.CudaToolkit | None = None
+    built: rows.CudaToolkit | None = None
+    cudnn_row: rows.Cudnn | None = None
+    branch: rows.DriverBranch | None = None
     branch_named: bool = False
     windows: str = ""
 

@@ -15,17 +15,8 @@ from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.engine.port import BuildRequest, Engine, Image, Layer, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import UsageError, redacted
-from envbuilder.image import lockfile, names, removed_files, system_lock
+from envbuilder.image import context, lockfile, names, removed_files, system_lock
 from envbuilder.image.bases import NEEDED, Base, ask_for_room, ensure_base
-from envbuilder.image.context import (
-    authorities,
-    build_files,
-    ensure_lock,
-    ensure_packages,
-    ensure_system_locks,
-    system_of,
-    write_context,
-)
 from envbuilder.image.host_settings import host_files
 from envbuilder.image.layers import carried_out
 from envbuilder.image.wheel_records import Pin, WheelRecords, read_pins
@@ -150,7 +141,7 @@ def ensure(
     on_step(Step("log", "lock"))
     files = _files(environment, catalog, workspace, options)
     on_step(Step("log", "base"))
-    base = base_of(system_of(environment, catalog))
+    base = base_of(context.system_of(environment, catalog))
     key = content_key({**files, "base": base.id.encode()})
     before = read_document(workspace.image_record(environment.id), ImageRecord)
     named = before is not None and before.reference == names.reference(environment.image_tag)
@@ -232,22 +223,22 @@ def stored_build(environment: Environment, workspace: Workspace) -> Built | None
     """Return the result of an earlier build in a workspace, without the engine; None if there is none."""
     if (record := read_document(workspace.image_record(environment.id), ImageRecord)) is None:
         return None
-    return built_of(environment, record, build_files(environment.id, workspace), workspace, fresh=False)
+    return built_of(environment, record, context.build_files(environment.id, workspace), workspace, fresh=False)
 
 
 def _files(environment: Environment, catalog: Catalog, workspace: Workspace, options: BuildOptions) -> dict[str, bytes]:
     """Return the files that a build needs, by path below ``images/``; they are written first, or as they are stored."""
     if options.as_stored:
-        if f"{environment.id}/Dockerfile" in (files := build_files(environment.id, workspace)):
+        if f"{environment.id}/Dockerfile" in (files := context.build_files(environment.id, workspace)):
             return files
         hint = workspace.command("render", environment.id)
         raise UsageError(f"{workspace.context(environment.id)} has no Dockerfile", hint=hint)
     if (lock := options.lock) is None:
-        lock = ensure_lock(environment, catalog, workspace)
+        lock = context.ensure_lock(environment, catalog, workspace)
     else:
-        ensure_system_locks(environment, catalog, workspace)
-    ensure_packages(environment, lock, catalog, workspace, options.index)
-    return write_context(environment, lock, workspace)
+        context.ensure_system_locks(environment, catalog, workspace)
+    context.ensure_packages(environment, lock, catalog, workspace, options.index)
+    return context.write_context(environment, lock, workspace)
 
 
 def built_of(
@@ -262,7 +253,7 @@ def built_of(
         pins=read_pins(workspace),
         system=system_lock.texts(workspace.context(environment.id), environment),
         known=read_stored(workspace.known_image(environment.id)) or b"",
-        authorities=authorities(environment, files),
+        authorities=context.authorities(environment, files),
     )
 
 

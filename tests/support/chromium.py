@@ -13,24 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-FLAGS = (
-    "--headless=new",
-    "--remote-debugging-pipe",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-default-apps",
-    "--disable-extensions",
-    "--disable-sync",
-    "--metrics-recording-only",
-    "--no-default-browser-check",
-    "--no-first-run",
-    "--no-pings",
-    "--hide-scrollbars",
-    "--force-color-profile=srgb",
-)
+FLAGS = """
+    --headless=new --remote-debugging-pipe --no-sandbox --disable-gpu --disable-dev-shm-usage --hide-scrollbars
+    --disable-background-networking --disable-component-update --disable-default-apps --disable-extensions
+    --disable-sync --metrics-recording-only --no-default-browser-check --no-first-run --no-pings
+    --force-color-profile=srgb
+"""
 
 
 class Browser:
@@ -141,7 +129,7 @@ def browser(folder: Path) -> Iterator[Browser]:
 
     with (folder / "chromium.log").open("wb") as log:
         process = subprocess.Popen(
-            [program, *FLAGS, f"--user-data-dir={folder / 'profile'}", "about:blank"],
+            [program, *FLAGS.split(), f"--user-data-dir={folder / 'profile'}", "about:blank"],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -38,25 +38,7 @@ TEXTS = {
     "cut ELF": b"\x7fELF" + bytes(60),
     "cut bundle": b"\x50\xed\x55\xba\x01\x00\x10\x00" + bytes(8),
 }
-VISIBLE = (
-    "",
-    "-1",
-    "0",
-    "00",
-    "0,0",
-    "1",
-    "0,1",
-    "1,0",
-    "0,-1,0",
-    " 0",
-    "0 ",
-    "0;",
-    "x",
-    "GPU-",
-    "GPU-0",
-    "MIG-0",
-    "0,x",
-)
+VISIBLE = "|-1|0|00|0,0|1|0,1|1,0|0,-1,0| 0|0 |0;|x|GPU-|GPU-0|MIG-0|0,x"
 SYMBOLS = (("cuMemAlloc", 12050), ("cuMemAlloc", 2000), ("cuMemAlloc_v2", 12050), ("cuNone", 12050), ("", 12050))
 
 number, other, pointer, size = ctypes.c_int(), ctypes.c_int(), ctypes.c_uint64(), ctypes.c_size_t()
@@ -277,6 +259,8 @@ if __name__ == "__main__":
     groups = (before_start, errors, devices, contexts, memory, code, symbols, nvml)
     found = {ask.__name__: answered(ask, place) for ask in groups}
     name = answered(uuid, place)
-    lists = dict({value: value for value in VISIBLE}, uuid=name, prefix=name[:9], twice="0," + name, case=name.lower())
+    lists = dict(
+        {value: value for value in VISIBLE.split("|")}, uuid=name, prefix=name[:9], twice="0," + name, case=name.lower()
+    )
     found["visible"] = {key: answered(visible, place, CUDA_VISIBLE_DEVICES=value) for key, value in lists.items()}
     sys.stdout.write(json.dumps(found, indent=1))

@@ -30,7 +30,7 @@ def rows(test: Test) -> Test:
     ids, kinds = [case[0] for case in cases] if named else None, get_type_hints(test)
 
     def value(name: str, given: Any) -> Any:
-        return msgspec.convert(given, kinds[name]) if isinstance(given, list | dict) else given
+        return msgspec.convert(given, kinds.get(name, Any)) if isinstance(given, list | dict) else given
 
     values = [[value(*cell) for cell in zip(names[named:], case[named:], strict=True)] for case in cases]
     run: Test = pytest.mark.parametrize(names[named:], values, ids=ids)(test)

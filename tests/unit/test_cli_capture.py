@@ -58,18 +58,8 @@ def test_fields_of_a_newer_script_are_passed_over() -> None:
     assert parsed == msgspec.convert(FULL, CaptureDocument)
 
 
-ODD: tuple[object, ...] = (
-    None,
-    7,
-    1.5,
-    True,
-    "text",
-    [],
-    {},
-    ["a", 3, None],
-    {"a": "b", "c": 4, "d": None},
-    [["x"]],
-    {"e": {"f": "g"}},
+ODD = json.loads(
+    '[null, 7, 1.5, true, "text", [], {}, ["a", 3, null], {"a": "b", "c": 4, "d": null}, [["x"]], {"e": {"f": "g"}}]'
 )
 
 
@@ -133,18 +123,8 @@ PRIVATE = (
 def test_private_data_is_left_out() -> None:
     clean = capture.Redactor("/home/alice.smith", "asmith", "workstation7")
     text = "\n".join(clean(line) for line in PRIVATE)
-    for secret in (
-        "alice",
-        "Alice",
-        "asmith",
-        "workstation7",
-        "hunter2",
-        "hf_abc",
-        "opensesame",
-        "ghp_",
-        "10.20.30",
-        "5f3c1a2b",
-    ):
+    secrets = "alice Alice asmith workstation7 hunter2 hf_abc opensesame ghp_ 10.20.30 5f3c1a2b"
+    for secret in secrets.split():
         assert secret not in text, secret
     kept = "Driver Version: 535.104.05 libcudnn.so.9.3.0 nvidia-cudnn-cu12==9.3.0.75 v2.20.0-rc0-4-g72fbba3d20f"
     assert clean(kept) == kept

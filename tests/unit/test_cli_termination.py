@@ -17,6 +17,7 @@ import pytest
 from factories import failed_verdict, inconclusive_verdict, upgrade, verdict
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from table_rows import beside, rows
 
 from envbuilder import cli, errors
@@ -188,13 +189,9 @@ UNTOLD = Result(last_good="2.18.1", first_bad="2.20.0", between=("2.19.1",))
 @pytest.mark.parametrize(
     ("document", "code"),
     [
-        (verdict(), ExitCode.DONE),
-        (failed_verdict(), ExitCode.FAILED),
-        (inconclusive_verdict(), ExitCode.NO_CLAIM),
-        (msgspec.structs.replace(upgrade(), decision="ADOPT"), ExitCode.DONE),
-        (msgspec.structs.replace(upgrade(), decision="ADOPT_WITH_NOTES"), ExitCode.DONE),
-        (upgrade(), ExitCode.FAILED),
-        (msgspec.structs.replace(upgrade(), decision="UNDECIDED"), ExitCode.NO_CLAIM),
+        *((verdict(verdict=word), code) for word, code in (("PASSED", 0), ("FAILED", 1), ("INCONCLUSIVE", 8))),
+        *((replace(upgrade(), decision=word), 0) for word in ("ADOPT", "ADOPT_WITH_NOTES")),
+        *((replace(upgrade(), decision=word), code) for word, code in (("REJECT", 1), ("UNDECIDED", 8))),
         (bisection(FOUND), ExitCode.DONE),
         (bisection(UNTOLD), ExitCode.NO_CLAIM),
         (bisection(None), ExitCode.NO_CLAIM),

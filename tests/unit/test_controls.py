@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import factories
+import msgspec
 import pytest
 from package_folders import MemoryIndex
+from table_rows import rows
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import read_matrix
@@ -210,48 +212,24 @@ def test_packages_of_the_system_leave_its_lock_and_a_pin_stays_in_the_lock_of_it
     assert "envbuilder.lock" not in text
 
 
-FOUND = check("a", "failed", Code.MISSING_LIBRARY)
 TWICE = (check("libraries", "failed", Code.MISSING_LIBRARY), check("closure", "error", Code.MISSING_LIBRARY))
 IGNORED = (warned("driver", Code.DRIVER_MINOR_COMPAT), check("gpu", "skipped"))
-OLD_DRIVER = check("driver", "failed", Code.DRIVER_TOO_OLD)
 SLOW = warned("start-up", Code.SLOW_PHASE)
-TOO_SLOW = check("start-up", "failed", Code.SLOW_PHASE)
 NEW_WHEEL = warned("files", Code.UNKNOWN)
 OF_AN_ERROR = control()
 OF_A_WARNING = control(Code.SLOW_PHASE, warned=True, lock=("mine==1.0",))
-SIMULATED = control(Code.DRIVER_TOO_OLD, simulate="driver=470.57.02,gpu=A100")
 
 
-@pytest.mark.parametrize(
-    ("control", "found", "why"),
-    [
-        (OF_AN_ERROR, verdict("FAILED", *TWICE, *IGNORED), ""),
-        (OF_AN_ERROR, verdict("PASSED", check("a", "passed")), "MISSING_LIBRARY was not found; the verdict is PASSED"),
-        (OF_AN_ERROR, verdict("FAILED", check("cudnn", "failed", Code.CUDNN_MISMATCH)), "with CUDNN_MISMATCH"),
-        (OF_AN_ERROR, verdict("FAILED", FOUND, check("b", "failed", Code.IMAGE_CLAIM)), "next to MISSING_LIBRARY also"),
-        (OF_AN_ERROR, verdict("FAILED", FOUND, check("b", "timeout")), "failed without a finding: b"),
-        (OF_AN_ERROR, verdict("FAILED", FOUND, check("b", "passed", Code.IMAGE_CLAIM)), "a check that did not fail: b"),
-        (OF_AN_ERROR, verdict("INCONCLUSIVE", FOUND), "the verdict is INCONCLUSIVE"),
-        (control(checks=("b",)), verdict("FAILED", FOUND), "was not found by b"),
-        (
-            OF_AN_ERROR,
-            verdict("FAILED", check("a", "failed", Code.MISSING_LIBRARY, Code.IMAGE_CLAIM)),
-            "also IMAGE_CLAIM",
-        ),
-        (OF_A_WARNING, verdict("PASSED", SLOW, NEW_WHEEL), ""),
-        (control(Code.UNKNOWN, warned=True, lock=("mine==1.0",)), verdict("PASSED", NEW_WHEEL), ""),
-        (OF_A_WARNING, verdict("PASSED", NEW_WHEEL), "was not found"),
-        (OF_A_WARNING, verdict("PASSED", SLOW, warned("secrets", Code.IMAGE_CONFIGURATION)), "IMAGE_CONFIGURATION"),
-        (OF_A_WARNING, verdict("FAILED", SLOW, check("matmul", "failed", Code.WRONG_NUMBERS)), "matmul failed"),
-        (OF_A_WARNING, verdict("FAILED", TOO_SLOW), "became an error"),
-        (control(None), verdict("INCONCLUSIVE", check("a", "skipped")), ""),
-        (control(None), verdict("FAILED", check("a", "failed", Code.IMAGE_CLAIM)), "failed: IMAGE_CLAIM"),
-        (SIMULATED, verdict("FAILED", OLD_DRIVER), "simulated"),
-        (SIMULATED, verdict("FAILED", OLD_DRIVER, simulated=True), ""),
-    ],
-)
-def test_control_is_right_only_with_its_own_result(control: Control, found: Verdict, why: str) -> None:
-    wrong = evaluate(control, found).wrong
+@rows
+def test_control_is_right_only_with_its_own_result(
+    given: dict[str, Any], word: Word, checks: list[list[Any]], why: str, *, simulated: bool
+) -> None:
+    made = msgspec.convert({"name": "a", "base": "cpu", "broken": "it", **given}, Control)
+    found = [
+        check(name, outcome, *map(Code, codes), severity=Severity(severity))
+        for name, outcome, severity, *codes in checks
+    ]
+    wrong = evaluate(made, verdict(word, *found, simulated=simulated)).wrong
     assert why in wrong
     assert bool(wrong) is bool(why)
 

@@ -33,14 +33,8 @@ class Root:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        for name in (
-            "run/host",
-            "run/environment",
-            "dev/shm",
-            "etc/apt/sources.list.d",
-            "etc/ld.so.conf.d",
-            "opt/venv/bin",
-        ):
+        folders = "run/host run/environment dev/shm etc/apt/sources.list.d etc/ld.so.conf.d opt/venv/bin"
+        for name in folders.split():
             (folder / name).mkdir(parents=True)
         for name, text in templates().items():
             if name.startswith("steps/"):

@@ -186,21 +186,12 @@ def test_pin_vouches_for_no_row_that_it_does_not_cover(path: str, placed: str) -
     assert image_with(f"{path},{EVIL_ROW}\n", there)
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        f"numpy/__init__.py,{EVIL_ROW},x.dist-info/RECORD,,\n",
-        f"numpy/__init__.py,{EVIL_ROW}\n",
-        "numpy/__init__.py,sha256=EVIL\n",
-        "numpy/__init__.py\n",
-        f'"numpy/__init__.py",{EVIL_ROW}\n',
-        f'numpy/__init__.py,"{EVIL_ROW.replace(",", chr(34) + "," + chr(34))}",x.dist-info/RECORD,,\n',
-        f"numpy/__init__.py,{EVIL_ROW}\v../a,,\n",
-    ],
-)
-def test_row_that_two_readers_may_read_differently_is_not_as_pinned(rows: str) -> None:
-    assert rows_digest(WHEEL + rows.encode()) != rows_digest(WHEEL)
-    assert image_with(rows, {f"{SITE}/numpy/__init__.py": EVIL})
+@rows
+def test_row_that_two_readers_may_read_differently_is_not_as_pinned(row: str) -> None:
+    digest, _, size = EVIL_ROW.partition(",")
+    text = row.format(digest=digest, size=size)
+    assert rows_digest(WHEEL + text.encode()) != rows_digest(WHEEL)
+    assert image_with(text, {f"{SITE}/numpy/__init__.py": EVIL})
 
 
 def test_index_vouches_for_no_row_that_a_pin_does_not_cover(tmp_path: Path) -> None:

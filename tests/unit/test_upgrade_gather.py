@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from factories import failed_verdict, verdict
 from fake_engine import FakeEngine, Script
+from table_rows import rows
 from upgrades import options, side
 
 from envbuilder.catalog.store import load
@@ -132,27 +133,15 @@ def test_changed_suite_runs_only_its_tests(world: World) -> None:
     assert world.asked == {"user_tests old": 1, "user_tests new": 1}
 
 
-@pytest.mark.parametrize(
-    ("ends", "old", "new"),
-    [
-        (lambda image, run: "failed" if image == "new" and run % 2 == 1 else "passed", user_tests.AGAIN, 1),
-        (lambda image, run: "failed" if image == "old" and run == 1 else "passed", 1, user_tests.AGAIN),
-        (lambda image, run: "passed" if image == "old" and run == 3 else "failed", 2, user_tests.AGAIN),
-        (lambda image, _: "timeout" if image == "new" else "passed", 0, 0),
-        (lambda image, _: "timeout" if image == "old" else "passed", 0, 0),
-        (lambda image, run: "timeout" if run == 2 else "failed" if image == "new" else "passed", 1, 1),
-    ],
-    ids=[
-        *("on the new image, until it has passed and failed", "on the old image", "on both, passes later on the old"),
-        *("hangs on the new image", "hangs on the old image", "hangs when it is repeated"),
-    ],
-)
-def test_only_failing_test_is_repeated(world: World, ends: Callable[[str, int], str], old: int, new: int) -> None:
-    world = replace(world, ends=ends)
+@rows
+def test_only_failing_test_is_repeated(world: World, ends: dict[str, list[str]], old: int, new: int) -> None:
+    """The outcomes of a test on each image, run after run; the last two alternate."""
+    runs = {image: [*given, *given[-2:] * user_tests.AGAIN] for image, given in ends.items()}
+    world = replace(world, ends=lambda image, run: runs[image][run - 1])
     found = world.gather()
     assert [len(one.observed.again) for one in (found.old, found.new)] == [old, new]
     assert [world.asked[f"user_tests {name}"] for name in ("old", "new")] == [1 + old, 1 + new]
-    hangs_on_old = ends("old", 1) == "timeout"
+    hangs_on_old = ends["old"][0] == "timeout"
     assert world.skipped == ["test_a.py::test_x"] * hangs_on_old
     assert {test.name for test in found.new.observed.tests or ()} == {"test_a.py::test_x", "test_a.py::test_y"}
 
