@@ -52,7 +52,7 @@ RAN = TestCounts(total=3, passed_both=2, passed_old=3)
 
 def differing(changed: dict[str, Any]) -> Differences:
     """Return `CALM` with other fields; measurements are a ratio and the number of rounds."""
-    made = {"timings": timed, "memory": occupied}
+    made: dict[str, Any] = {"timings": timed, "memory": occupied}
     measured = {name: make(*changed[name]) for name, make in made.items() if changed.get(name)}
     return msgspec.convert(msgspec.to_builtins({**structs.asdict(CALM), **changed, **measured}), Differences)
 
