@@ -264,11 +264,8 @@ def _of_message(row: MessageMatch, facts: Facts, common: dict[str, Any]) -> Repo
 def _answering(case: Case) -> MessageMatch | None:
     """Return the message that answers a report without a cause; a harmless one comes first, an exception last."""
     asked, rows = set(case.reported.complaints), case.messages
-    known = [
-        *(row for row in rows if row.signature == "gpu_created"),
-        *marked("outside", rows),
-        *marked("answers", rows),
-    ]
+    known = [*(row for row in rows if row.signature == "gpu_created"), *marked("outside", rows)]
+    known += filter(is_title, marked("answers", rows))
     known += [row for row in reversed(rows) if row.signature == "last_exception"]
     fits = (row for row in causes.standing(known, case) if asked <= (get(row.signature).explains or asked))
     return _complained_noise(case) or next(fits, None)

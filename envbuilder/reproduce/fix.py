@@ -225,8 +225,8 @@ def _is_choice(case: Case, diagnosis: ReportDiagnosis, span: str) -> bool:
     if not diagnosis.codes:
         return bool(gpus) and case.asks_for_versions
     area = cause_of(diagnosis.codes[0]).area
-    if area == "libraries" and marked("ran", case.messages):
-        return False
+    if area == "libraries" and (marked("ran", case.messages) or (reported.platform == "windows" and not span)):
+        return False  # what is installed is nearly right
     if area == "kernels" and question is not None and check(question, case.catalog).compatible is True:
         return False
     mixed = diagnosis.codes[0] is Code.TWO_CUDA_STACKS  # its files say nothing about the release

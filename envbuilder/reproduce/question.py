@@ -103,7 +103,8 @@ def install_of(
         return "and-cuda" if missing and release is not None and release.finds_cuda in _LEAVE_OUT else None
     if reported.cuda or reported.cudnn:
         return "system"
-    return "plain" if missing and _nothing_found(symptoms) else None
+    said = any(row.signature == "installed_said" for row in symptoms)
+    return "plain" if missing and not said and _nothing_found(symptoms) else None
 
 
 def _nothing_found(symptoms: tuple[MessageMatch, ...]) -> bool:
@@ -296,10 +297,10 @@ class Case:
     @cached_property
     def gpu(self) -> bool:
         reported = self.reported
-        stated = (reported.gpus, reported.driver, reported.driver_cuda, reported.cuda, reported.cudnn)
+        stated = (reported.gpus, reported.compute_capabilities, reported.driver, reported.driver_cuda, reported.cuda)
         named = {text for row in self.messages for text in (row.signature, get(row.signature).layer)}
         lost = "runs_in_colab" in named and "invisible" in reported.complaints
-        return lost or any(stated) or not named.isdisjoint({*_GPU_LAYERS, "and_cuda_tried"})
+        return lost or any(stated) or bool(reported.cudnn) or not named.isdisjoint({*_GPU_LAYERS, "and_cuda_tried"})
 
     @cached_property
     def question(self) -> Question | None:

@@ -72,6 +72,9 @@ def terms(case: Case) -> Facts:
     newest = catalog.distributions(catalog.final_versions[-1])[0]
     own = case.python or ""
     missing = marked("not_found", case.messages)
+    lines = {versions.line(one.cuda): None for one in _gpu_builds(case) if one.cuda}
+    by_cuda = {line: _span_of_cuda(line, case) for line in lines}
+    near = [pair for pair in by_cuda.items() if reported.cuda and versions.same_major(pair[0], reported.cuda)]
     gpu, capability = next(iter(gpus_of(reported)), None), case.capability
     finals = [one for one in catalog.releases("tensorflow") if versions.is_final(one.version)]
     last = {python: one.version for one in finals for python in one.pythons}
@@ -95,6 +98,8 @@ def terms(case: Case) -> Facts:
         if not version or is_since("1.14", reported)
         else _GROWTH,
         "gpu": gpu,
+        "of_cuda": by_cuda.get(versions.line(reported.cuda)) if reported.cuda else None,
+        "near_cuda": listed([f"CUDA {line} is that of TensorFlow {own}" for line, own in near]) or None,
         "missing_file": next((text for row in missing if (text := row.values.get("library"))), None),
         "pythons": f"{row.pythons[0]} to {row.pythons[-1]}" if row is not None and row.pythons else old and old.pythons,
         "pinned": wanted if name else None,
@@ -129,6 +134,11 @@ def _first(paths: tuple[str, ...], sources: Mapping[str, object]) -> object | No
 def _gpu_builds(case: Case) -> list[TensorflowRelease]:
     rows = [*case.catalog.releases("tensorflow-gpu"), *case.catalog.releases("tensorflow")]
     return sorted((row for row in rows if row.gpu), key=lambda row: versions.key(row.version))
+
+
+def _span_of_cuda(line: str, case: Case) -> str:
+    rows = (row for row in _gpu_builds(case) if row.cuda and versions.line(row.cuda) == line)
+    return span(list(dict.fromkeys(versions.minor(row.version) for row in rows)))
 
 
 def _new_environment(row: TensorflowRelease | None, platform: str | None) -> str | None:
