@@ -18,8 +18,7 @@ from envbuilder.registry.referrers import contents, listing, subject_of
 from envbuilder.support.threads import WORKERS, in_parallel, within
 from envbuilder.verdict import Verdict
 
-ANSWER_S = 25.0
-"""Seconds in which `verify` answers, even if the registry does not."""
+ANSWER_S = 25.0  # in which `verify` answers, even if the registry does not
 
 
 @dataclass(frozen=True)
@@ -40,9 +39,12 @@ def withdrawal(evidence: Evidence) -> Refusal | None:
     return next((one for one in refusals if one.reason is Reason.WITHDRAWN), None)
 
 
-def published(repository: Repository, openers: Openers, update: Callable[..., None]) -> PublishedVerdicts:
-    """Collect the trusted verdicts of a repository for a report; ``update`` gets a step, and how much of it is done.
+def published(
+    repository: Repository, openers: Openers, say: Callable[[str], None], update: Callable[..., None]
+) -> PublishedVerdicts:
+    """Collect the trusted verdicts of a repository for a report; warn about withdrawn and unreadable images.
 
+    ``update`` gets a step, and how much of it is done.
     Raises RegistryRefusedError if there is no such repository, RegistryFailedError if a part takes over ANSWER_S.
     """
     slow = RegistryFailedError(Reason.TOO_SLOW, f"the registry took more than {ANSWER_S:g} s", hint="try again later")
@@ -52,14 +54,30 @@ def published(repository: Repository, openers: Openers, update: Callable[..., No
         if error.fault is Reason.NOT_THERE:
             error.hint = f"is there a repository {repository.reference.name}? to publish: envbuilder publish --help"
         raise
+
+    def manifest_at(name: str) -> Manifest | None:
+        try:
+            return repository.manifest(name)
+        except RegistryRefusedError as error:
+            leave_out(name, error)
+            return None
+
+    def leave_out(name: str, why: RegistryRefusedError | Refusal) -> None:
+        say(f"warning: the report leaves {repository.reference.at(name)} out: {why.message}")
+
     evidence: dict[str, Evidence] = {}
     for start in range(0, len(names), WORKERS):
         update("reading statements", start, len(names))
-        group = within(ANSWER_S, partial(in_parallel, repository.manifest, names[start : start + WORKERS]), slow)
+        group = within(ANSWER_S, partial(in_parallel, manifest_at, names[start : start + WORKERS]), slow)
         for manifest in group:
             if manifest is not None and manifest.digest not in evidence:
-                work = partial(read_statements, repository, manifest, openers)
-                evidence[manifest.digest] = within(ANSWER_S, work, slow)
+                work, evidence[manifest.digest] = partial(read_statements, repository, manifest, openers), ()
+                try:
+                    found = evidence[manifest.digest] = within(ANSWER_S, work, slow)
+                    if refusal := withdrawal(found):
+                        leave_out(manifest.digest, refusal)
+                except RegistryRefusedError as error:
+                    leave_out(manifest.digest, error)
     return PublishedVerdicts({name: found for name, found in evidence.items() if any(one.signed_by for one in found)})
 
 

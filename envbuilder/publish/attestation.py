@@ -42,8 +42,7 @@ from envbuilder.validation.verdict_store import History
 from envbuilder.verdict import HostRef, Verdict
 from envbuilder.workspace import Workspace, content_key, read_document, remove, write_document, writing
 
-REUSE_WITHIN = timedelta(hours=24)
-"""The greatest age of a verdict of an interrupted run that is used; after that the image is validated again."""
+REUSE_WITHIN = timedelta(hours=24)  # the greatest age of a verdict of an interrupted run that is used
 
 PREDICATE_TYPE = "in-toto.io/predicate-type"
 _CONTENT, _BUNDLED = "dev.sigstore.bundle.content", "dev.sigstore.bundle.predicateType"

@@ -8,8 +8,7 @@ from envbuilder.attest.statements import Allowance
 from envbuilder.support.tables import table
 from envbuilder.verdict import Level, Word
 
-Compression = Literal["gzip", "zstd"]
-"""How the layers of a published image are compressed."""
+Compression = Literal["gzip", "zstd"]  # of the layers of a published image
 
 
 class Tag(msgspec.Struct, frozen=True, kw_only=True):

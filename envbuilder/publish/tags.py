@@ -13,9 +13,7 @@ from envbuilder.registry.manifests import Manifest
 from envbuilder.registry.reference import Reference, parse
 from envbuilder.versions import is_prefix
 
-ATTEMPTS = 5
-PAUSE_S = 0.1
-"""How often a tag that cannot be read back is written, and the first pause; each is twice as long as the one before."""
+ATTEMPTS, PAUSE_S = 5, 0.1  # how often a tag is written until it can be read back; each pause is twice as long
 
 FORGETS = "run the command again; if it fails again, the registry loses stored content: ask its operator"
 

@@ -20,8 +20,6 @@ _SHOWN, _WIDTH = 12, 600  # reasons in the text, and characters of each; the doc
 
 
 class Demanded(msgspec.Struct, frozen=True, kw_only=True):
-    """The requirement in words."""
-
     level: Level = "cpu"
     driver: str | None = None
     gpu: str | None = None

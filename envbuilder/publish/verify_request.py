@@ -34,13 +34,7 @@ from envbuilder.attest.requirements import (
 from envbuilder.attest.statements import Unread
 from envbuilder.attest.trust_policy import AttachedStatement, Evidence, decide, decide_by_class
 from envbuilder.errors import EnvbuilderError, InfrastructureError, Reason, UsageError
-from envbuilder.publish.attached_statements import (
-    ANSWER_S,
-    PublishedVerdicts,
-    published,
-    read_statements,
-    withdrawal,
-)
+from envbuilder.publish.attached_statements import ANSWER_S, PublishedVerdicts, published, read_statements
 from envbuilder.publish.tags import meant_by, tensorflow_in
 from envbuilder.publish.verification import Verification, advising, demanded, with_next
 from envbuilder.registry.client import Repository
@@ -51,8 +45,7 @@ from envbuilder.registry.referrers import listing, subject_of
 from envbuilder.support.threads import within
 from envbuilder.verdict import HostClassState, HostRef, ImageState, Level, Verdict
 
-MAX_SKEW_S = CLOCK_SKEW.total_seconds()
-"""How far the clocks of two hosts may differ."""
+MAX_SKEW_S = CLOCK_SKEW.total_seconds()  # how far the clocks of two hosts may differ
 
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhdw])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
@@ -60,8 +53,6 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 @dataclass(frozen=True)
 class VerifyOptions:
-    """The command's options, as given."""
-
     image: str
     keys: tuple[Path, ...]
     identity: str | None = None
@@ -145,10 +136,7 @@ def fetch(
         raise UsageError(f"{repository!r} names more than a repository", hint=f"give {reference.name}")
     openers = openers_of(keys, None, None)
     with advising(reference):
-        found = published(Repository(reference, os.environ), openers, update)
-    for digest, one in found.evidence.items():
-        if (refusal := withdrawal(one)) is not None:
-            say(f"warning: the report leaves {reference.name}@{digest} out: {refusal.message}")
+        found = published(Repository(reference, os.environ), openers, say, update)
     signed = {one.name for each in found.evidence.values() for item in each for one in item.signed_by}
     for name in _names(openers):
         if name not in signed:

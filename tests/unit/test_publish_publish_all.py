@@ -284,9 +284,13 @@ def test_report_from_nowhere_or_from_strangers_says_so(tmp_path: Path, monkeypat
         state.missing = True
         with pytest.raises(RegistryRefusedError, match="is there a repository"):
             fetch(f"{host}/team/image", (tmp_path / PUBLIC,), said.append)
-        monkeypatch.setattr(attached_statements, "ANSWER_S", 0.2)
+        state.missing = False
         with hostile(host) as (front, rules):
-            rules.on("tags", lambda front: front.say(200 + rules.over.wait(20)))
+            rules.on("manifests/one", lambda front: front.say(200, b"{}", Docker_Content_Digest="sha256:0"))
+            assert fetch(f"{front}/team/image", (tmp_path / PUBLIC,), said.append).verdicts == ()
+            assert "image:one out: " in "".join(said)
+            rules.actions.insert(0, ("tags", lambda front: front.say(200 + rules.over.wait(20))))
+            monkeypatch.setattr(attached_statements, "ANSWER_S", 0.2)
             with pytest.raises(RegistryFailedError, match=r"more than 0\.2 s"):
                 fetch(f"{front}/team/image", (tmp_path / PUBLIC,), said.append)
 
