@@ -70,13 +70,7 @@ def same_minor(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
         yield Finding(code=Code.PACKAGE_CONFLICT, severity=Severity.ERROR, subject="text", message="It is another one.")
 
 
-@pytest.mark.parametrize(
-    ("pins", "kept", "changes"),
-    [
-        (("tensorflow-text==2.15.0", "numpy==1.26.4"), ("numpy==1.26.4",), [Change("tensorflow-text", "2.15.0", None)]),
-        (("a==1", "b==1", "c==1"), ("a==1", "b==1"), [Change("c", "1", None)]),
-    ],
-)
+@rows
 def test_nearest_gives_up_the_pins_that_any_rule_refuses(
     pins: tuple[str, ...], kept: tuple[str, ...], changes: list[Change], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import peak_memory
 import pytest
 from strange_engine import Handler, answering, forever, silence
-from table_rows import beside
+from table_rows import beside, rows
 
 from envbuilder.engine import connection
 from envbuilder.engine.docker import DockerEngine, connect
@@ -127,25 +127,10 @@ def test_bytes_of_layers_are_reported(tmp_path: Path) -> None:
     assert moved == [(5, 10), (6, 100)]
 
 
-PODMAN = {
-    "Components": [{"Name": "Podman Engine", "Version": "4.3.1"}, {"Name": "Conmon", "Version": "version 2.1.6"}],
-    "ApiVersion": "1.41",
-    "MinAPIVersion": "1.24",
-}
-"""Extracts of the answer of Debian's Podman 4.3.1."""
-
-
-@pytest.mark.parametrize(
-    ("version", "message"),
-    [
-        ({"ApiVersion": "banana"}, "no container engine"),
-        ([], "no container engine"),
-        (b"<html>", "no container engine"),
-        (PODMAN, r"Podman 4\.3\.1: .* BuildKit"),
-    ],
-)
+@rows
 def test_other_programs_on_the_socket_are_refused(version: Any, message: str, tmp_path: Path) -> None:
-    with answering(tmp_path, version=version), pytest.raises(InfrastructureError, match=message) as caught:
+    answer = version.encode() if isinstance(version, str) else version
+    with answering(tmp_path, version=answer), pytest.raises(InfrastructureError, match=message) as caught:
         connect({"DOCKER_HOST": f"unix://{tmp_path}/e.sock"})
     assert "Docker" in caught.value.hint
 

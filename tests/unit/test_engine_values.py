@@ -22,12 +22,6 @@ from envbuilder.engine.docker import DockerEngine, HistoryEntry, Inspected, to_i
 from envbuilder.engine.port import BuildRequest, ContainerSpec, Image, Step
 from envbuilder.errors import UsageError
 
-RUN = HistoryEntry(7, "RUN /bin/sh -c make # buildkit")
-EMPTY_RUN = HistoryEntry(0, "RUN /bin/sh -c true # buildkit")
-ENV = HistoryEntry(0, "ENV A=b")
-CLASSIC_CMD = HistoryEntry(0, '/bin/sh -c #(nop)  CMD ["sh"]')
-BASE = HistoryEntry(100, "")
-
 
 def read(data: bytes) -> dict[str, tarfile.TarInfo]:
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
@@ -75,17 +69,7 @@ def test_paths_outside_the_context_are_refused(tmp_path: Path, name: str) -> Non
         context_entries(tmp_path, {name: b""})
 
 
-@pytest.mark.parametrize(
-    ("diff_ids", "history", "sizes"),
-    [
-        (("b", "r"), [CLASSIC_CMD, RUN, ENV, BASE], [100, 7]),
-        (("b", "e", "r"), [RUN, ENV, EMPTY_RUN, BASE], [100, 0, 7]),
-        (("b", "r"), [RUN, EMPTY_RUN, BASE], [100, 7]),
-        (("b", "x"), [], [0, 0]),
-        ((), [ENV], []),
-    ],
-    ids=["metadata", "an empty layer", "more entries than layers", "no history", "scratch"],
-)
+@rows
 def test_layers_have_their_instructions(
     diff_ids: tuple[str, ...], history: list[HistoryEntry], sizes: list[int]
 ) -> None:
@@ -225,18 +209,10 @@ def test_lines_do_not_depend_on_how_they_are_cut(text: str, size: int) -> None:
     assert [step.text for step in steps] == text.split("\n")[: None if text.rpartition("\n")[2] else -1]
 
 
-@pytest.mark.parametrize(
-    ("data", "found"),
-    [
-        (b"", []),
-        (b"\x08\x96\x01", [(1, 150)]),
-        (b"\x12\x07testing", [(2, b"testing")]),
-        (b"\x0d\x01\x00\x00\x00", [(1, 1)]),
-        (b"\x09\x01\x00\x00\x00\x00\x00\x00\x00", [(1, 1)]),
-    ],
-)
-def test_wire_format(data: bytes, found: list[tuple[int, int | bytes]]) -> None:
-    assert list(fields(data)) == found
+@rows
+def test_wire_format(data: str, found: list[tuple[int, int | str]]) -> None:
+    read_ = [(number, one.decode() if isinstance(one, bytes) else one) for number, one in fields(bytes.fromhex(data))]
+    assert read_ == found
 
 
 @pytest.mark.parametrize("data", [b"\x08", b"\x12\x07test", b"\x0d\x01", b"\x0b", b"\x08" + b"\xff" * 11])

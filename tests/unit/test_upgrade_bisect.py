@@ -123,17 +123,9 @@ def test_another_reason_is_not_the_same_failure(tmp_path: Path) -> None:
     assert "2.3.0: the command fails there in another way (exit code 1): ImportError: something else" in text
 
 
-@pytest.mark.parametrize(
-    ("world", "message"),
-    [
-        (World(asked(4), 0), "2.0.0: said to be good, but the command fails"),
-        (World(asked(4), 9), "2.3.0: said to be bad, but the command succeeds"),
-        (World(asked(4), 2, unbuildable={0}), "2.0.0: said to be good, but it cannot be built"),
-        (World(replace(asked(4), repeat=2), 0, unsteady={0}), "not stable there: failed 1 of 2 runs"),
-    ],
-    ids=["good fails", "bad succeeds", "good unbuildable", "good fails now and then"],
-)
-def test_wrong_ends_are_refused_at_once(world: World, message: str, tmp_path: Path) -> None:
+@rows
+def test_wrong_ends_are_refused_at_once(first_bad: int, more: dict[str, Any], message: str, tmp_path: Path) -> None:
+    world = World(replace(asked(4), repeat=2 if "unsteady" in more else 1), first_bad, **more)
     with pytest.raises(UsageError, match=message):
         search(world, tmp_path)
     assert len(world.tried) <= 2

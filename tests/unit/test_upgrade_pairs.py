@@ -175,21 +175,11 @@ def asked(root: Path, facts: BaseFacts | None, os: str, flavor: str, more: str =
     return pairs(wanted, known, never)[0]
 
 
-@pytest.mark.parametrize(
-    ("facts", "os", "flavor", "wheels"),
-    [
-        (PLAIN, "corp", "cpu", False),
-        (PLAIN, "corp", "gpu", True),
-        (WITH_CUDA, "corp", "gpu", False),
-        (None, "debian-bookworm-cuda", "gpu", False),
-        (None, "nvidia/cuda:11.8.0-cudnn8-runtime-ubuntu22.04", "gpu", False),
-    ],
-    ids=["plain-cpu", "plain-gpu", "base-with-cuda", "cuda-of-the-system", "published-image"],
-)
+@rows
 def test_pair_uses_the_base_of_the_matrix(
-    tmp_path: Path, facts: BaseFacts | None, os: str, flavor: str, *, wheels: bool
+    tmp_path: Path, facts: str | None, os: str, flavor: str, *, wheels: bool
 ) -> None:
-    found = asked(tmp_path, facts, os, flavor)
+    found = asked(tmp_path, {"plain": PLAIN, "with CUDA": WITH_CUDA}.get(facts or ""), os, flavor)
     assert (found.old.os, found.new.os, set(found.offered)) == (os, os, {found.old.id, found.new.id})
     assert (found.old.tensorflow, found.new.tensorflow, found.old.flavor) == ("2.12.1", "2.13.1", flavor)
     assert bool(found.new.cuda_wheels) is wheels
