@@ -1,7 +1,5 @@
 """Inspect a base image without running it: system, Python, C library and CUDA, from its files."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections.abc import Callable, Iterator

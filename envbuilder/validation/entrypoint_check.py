@@ -1,7 +1,5 @@
 """Start an image as its users do, with its own user, entrypoint, PATH and folder, and let it compute."""
 
-from __future__ import annotations
-
 import operator
 import re
 import secrets

@@ -1,7 +1,5 @@
 """Account for each entry of an image in one pass: its owner, what happened to it, and its place (`file_areas.yaml`)."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping

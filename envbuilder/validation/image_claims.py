@@ -1,7 +1,5 @@
 """The expected contents of an image; its labels and documents, compared with its files and this host's records."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 

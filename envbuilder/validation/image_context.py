@@ -1,7 +1,5 @@
 """Input and output of the checks that read an image's files on the host, and the texts of their findings."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """An image's files as a container sees them, stacked from its layers, and the record of each layer."""
 
-from __future__ import annotations
-
 import hashlib
 import posixpath
 import re

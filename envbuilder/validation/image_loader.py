@@ -1,7 +1,5 @@
 """The packages in an image's files with their RECORDs, and what its loader and its Python would find in them."""
 
-from __future__ import annotations
-
 import os
 import posixpath
 import re

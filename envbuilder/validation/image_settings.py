@@ -1,14 +1,14 @@
 """Check an image's variables, the settings of Keras, its user and entry point, and its start-up requirement."""
 
-from __future__ import annotations
-
+import contextlib
 import fnmatch
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 from typing import Literal
 
 import msgspec
@@ -33,6 +33,9 @@ _COMPLETE = 1000  # An image with fewer files has no system
 # The result of `CMD ['python', 'app.py']`: one text for a shell, whose first word is not a program.
 _LIST_IN_QUOTES = re.compile(r"\['[^']*'\s*[,\]]")
 _RUNS_SCRIPT = re.compile(r"(?:^|/)(?:python[\d.]*|(?:ba|da)?sh)\Z")
+_SYSTEM_PYTHON = re.compile(r"(?:usr/(?:local/)?)?bin/python[\d.]*\Z")
+_SHELL = re.compile(r"(?:/\S*/)?(?:ba|da)?sh(?: -\w+)* -\w*c")
+_MORE_THAN_ONE = re.compile(r"[;&|<>()`*?\n]")
 
 
 class _EffectRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -182,16 +185,36 @@ def can_start(subject: ImageContext) -> Iterator[Finding]:
         yield found("no_such_program", kind=kind, word=escaped(words[0]), why=why)
     if words and _LIST_IN_QUOTES.match(words[-1]) and words[0].endswith("sh"):
         yield found("list_in_quotes", kind=kind)
-    program, script, module = (*image.entrypoint, *image.command, "-", "-", "-")[:3]
+    program, script, module = (*_started((*image.entrypoint, *image.command)), "-", "-", "-")[:3]
     names = (posixpath.basename(path).partition(".")[0] for path in subject.files.paths)
-    there = script[:1] == "-" or subject.files.file(posixpath.join("/", image.workdir, script)) is not None
+    there = script[:1] in ("-", "$") or subject.files.file(posixpath.join("/", image.workdir, script)) is not None
     is_module = "python" in program and script == "-m"
     if _RUNS_SCRIPT.search(program) and not (module.partition(".")[0] in names if is_module else there):
         yield found("no_such_script", kind=kind, word=escaped(module if is_module else script))
+    for path, row in list(subject.programs(program).items())[:1]:
+        python = (row.interpreter or (path if "/" in program else "")).strip("/")
+        is_other = _SYSTEM_PYTHON.match(python) and not _has_tensorflow(subject, python)
+        if is_other and subject.is_managed and not image.env.get("PYTHONPATH"):
+            yield found("other_python_starts", kind=kind, word=escaped(program), path=f"/{python}")
     name, accounts = image.user.partition(":")[0], [row[0] for row in subject.accounts]
     if name and not name.isdecimal() and name not in accounts and (accounts or count > _COMPLETE):
         yield found("no_such_user", name=escaped(name))
     yield from _python(subject)
+
+
+def _started(words: Sequence[str]) -> Sequence[str]:
+    """Return the words of the program that starts, behind ``env`` and a shell that runs one command."""
+    *shell, line = words or ("",)
+    with contextlib.suppress(ValueError):  # an open quote
+        words = shlex.split(line) if _SHELL.fullmatch(" ".join(shell)) and not _MORE_THAN_ONE.search(line) else words
+    return list(dropwhile(lambda word: word == "exec" or "=" in word or posixpath.basename(word) == "env", words))
+
+
+def _has_tensorflow(subject: ImageContext, python: str) -> bool:
+    """Return True if TensorFlow is in the environment of a Python; its own links are not followed, as Python does."""
+    prefix = posixpath.dirname(posixpath.dirname(python))
+    site = subject.files.resolve(f"{prefix}/lib/python{subject.facts.python}/site-packages")
+    return f"{site}/tensorflow" in subject.files.paths
 
 
 def _python(subject: ImageContext) -> Iterator[Finding]:
@@ -206,9 +229,7 @@ def _python(subject: ImageContext) -> Iterator[Finding]:
         yield found("no_python_in_path", why=nowhere or "is not in the image")
         return
     for name, path in programs.items():
-        prefix = posixpath.dirname(posixpath.dirname(path or ""))  # as Python does, which follows no link of its folder
-        site = subject.files.resolve(f"{prefix}/lib/python{minor}/site-packages")
-        if path is not None and f"{site}/tensorflow" not in paths:
+        if path is not None and not _has_tensorflow(subject, path):
             yield found("other_python_in_path", name=name, found_at=f"/{path}")
             return
 

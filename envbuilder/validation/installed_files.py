@@ -1,7 +1,5 @@
 """Compare every installed file with the RECORD of its distribution and of the locked wheel; check Python's home."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

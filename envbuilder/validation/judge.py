@@ -1,7 +1,5 @@
 """Evaluate results: from the outcome of every check to a verdict, a level and reasons."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec

@@ -1,7 +1,5 @@
 """The record of an image in which the checks on the host found no error; the files of an equal image are not read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import zip_longest

@@ -1,7 +1,5 @@
 """Check packages, the libraries that the loader finds, XLA's tools, and credentials, in an image or on this host."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -99,6 +97,9 @@ def consistent(subject: ImageContext) -> CheckOutput:
             row = _UNMET.get(name, "unmet")
             findings.append(found(row, one=one, requirement=text, problem=problem))
     findings += for_another_python(subject)
+    frameworks = sorted({f"{one.name} {one.version}" for one in every if one.name in tensorflow_install.DISTRIBUTIONS})
+    if frameworks[1:]:
+        findings.insert(0, found("two_frameworks", subject.severity, names=" and ".join(frameworks)))
     return output(findings, f"{len(every)} packages fit together")
 
 

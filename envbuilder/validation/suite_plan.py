@@ -1,7 +1,5 @@
 """The checks of the suite (`checks.yaml`); the plan of a run, the files of the probes, and the suite's digest."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import cache

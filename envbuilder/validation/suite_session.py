@@ -4,8 +4,6 @@ Which checks exist, and their levels, is never taken from a message. A run whose
 impossible is never PASSED. The order in which a worker sends them is the runner's to check.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 import secrets

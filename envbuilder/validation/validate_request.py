@@ -1,7 +1,5 @@
 """``envbuilder validate``: find the image, validate it, and write the verdict as a table."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any

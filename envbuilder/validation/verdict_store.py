@@ -1,7 +1,5 @@
 """Stored verdicts: the newest of each environment in out/, and the history of all in a folder."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -120,13 +120,43 @@ def test_health_check_without_its_program_is_a_warning(test: list[str], *, is_re
 
 @pytest.mark.parametrize(
     ("words", "is_absent"),
-    [(("train.py",), True), (("/app/a.py",), False), (("-m", "train"), True), (("-m", "a.b"), False), ((), False)],
+    [
+        (("python", "train.py"), True),
+        (("python", "/app/a.py"), False),
+        (("python", "-m", "train"), True),
+        (("python", "-m", "a.b"), False),
+        (("python",), False),
+        (("/bin/sh", "-c", "exec python train.py --port ${PORT:-8080}"), True),
+        (("/bin/bash", "-e", "-c", "DEBUG=1 python a.py"), False),
+        (("/bin/sh", "-c", "cd /srv && python train.py"), False),
+        (("/bin/sh", "-c", "python $APP"), False),
+        (("/usr/bin/env", "python", "train.py"), True),
+    ],
 )
 def test_script_of_the_command_that_is_not_in_the_image_is_a_warning(
     words: tuple[str, ...], *, is_absent: bool
 ) -> None:
-    found = configured({**ROOT, "app/a.py": b"1"}, entrypoint=("python",), command=words, workdir="/app")
-    assert [one.subject for one in found if "mounted" in one.message] == ["entry point"] * is_absent
+    found = configured({**ROOT, "app/a.py": b"1"}, command=words, workdir="/app")
+    assert [one.subject for one in found if "mounted" in one.message] == ["command"] * is_absent
+
+
+@pytest.mark.parametrize(
+    ("line", "words", "is_other"),
+    [
+        (b"#!/usr/bin/python3", ("/app/a.py",), True),
+        (b"#!/usr/bin/env python3", ("./a.py",), False),
+        (b"", ("/usr/bin/python3", "a.py"), True),
+        (b"", ("python", "a.py"), False),
+    ],
+)
+def test_command_that_starts_the_system_s_python_is_a_warning(
+    line: bytes, words: tuple[str, ...], *, is_other: bool
+) -> None:
+    text = line + b"\n"
+    script = LayerFile("app/a.py", "file", mode=0o755, size=len(text), pieces=lambda: iter([text]))
+    layer = {**ROOT, "app/a.py": script, **file("usr/bin/python3", 0o755)}
+    found = configured(layer, command=words, workdir="/app")
+    assert [one.severity for one in found if "not the Python" in one.message] == [Severity.WARNING] * is_other
 
 
 VALID = [

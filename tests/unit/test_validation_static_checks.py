@@ -92,6 +92,11 @@ def test_requirement_markers_use_the_image_s_python(requirement: str, code: str 
     assert codes(consistent, there, user, facts={"python": "3.12"}) == ([(code, "a")] if code else [])
 
 
+def test_two_distributions_of_the_framework_are_a_conflict() -> None:
+    there = {**package("tensorflow-cpu", "2.20.0", {}), **package("tensorflow", "2.20.0", {})}
+    assert codes(consistent, there) == [("PACKAGE_CONFLICT", "tensorflow")]
+
+
 def test_dependencies_are_searched_only_in_the_image() -> None:
     module: Layer = {MODULE: real_object()}
     assert ("MISSING_LIBRARY", "libc.so.6") in codes(complete, module)
