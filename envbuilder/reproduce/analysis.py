@@ -44,14 +44,11 @@ def analyse(text: str, catalog: Catalog, driver_here: str | None = None) -> Anal
     transcript = cleaned(text)
     case = Case(read(text, transcript), find(transcript), catalog).settled()
     predicted = predict(case)
-    for wider in (
-        complaints(transcript, everywhere=True),
-        (),
-    ):  # the title names the complaint, else the text, else none
+    for everywhere in (True, False):  # the title names the complaint, else the text, else none
         if any(map(is_cause, predicted)) or not set(case.reported.complaints) <= _OF_SETUP:
             break
-        reported = msgspec.structs.replace(case.reported, complaints=wider)
-        other = dataclasses.replace(case, reported=reported)
+        wider = complaints(transcript, everywhere=True) if everywhere else ()
+        other = dataclasses.replace(case, reported=msgspec.structs.replace(case.reported, complaints=wider))
         if any(map(is_cause, found := predict(other))):
             case, predicted = other, found
     rebuild = plan(case, predicted, driver_here)
