@@ -1,5 +1,6 @@
 """The input of a command: a matrix, its plan, the selected environments, and the hosts of a fleet."""
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from envbuilder.compat.plan import Plan, plan
 from envbuilder.compat.selectors import select
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, Problem, UnsatisfiableError, UsageError
-from envbuilder.matrix import A_REQUIREMENT, REQUIREMENT, Axes, Matrix, MatrixAdditions, MatrixBase
+from envbuilder.matrix import A_REQUIREMENT, REQUIREMENT, Matrix, MatrixAdditions, MatrixBase
 from envbuilder.support import console, pem
 from envbuilder.support.templates import shipped
 from envbuilder.support.yaml_reader import FIX, read_yaml
@@ -81,8 +82,6 @@ def default_matrix(root: Path) -> str:
 
 @dataclass(frozen=True)
 class Choice:
-    """A matrix, its plan, and its selected environments."""
-
     matrix: Matrix
     catalog: Catalog
     plan: Plan
@@ -159,26 +158,32 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
 
 def _warn_of_unknown(parsed: Matrix, path: Path, catalog: Catalog) -> None:
     """Name the line of each value that the catalogue lacks: a plan's own answers name combinations."""
-    axes = parsed.axes or Axes(tensorflow=())
-    pythons = {python for row in catalog.systems for python in row.pythons}
+    lacking: dict[tuple[str, str], str] = {}
+    for row, axis in itertools.product((parsed.axes, *parsed.include), ("os", "tensorflow", "python", "cuda", "cudnn")):
+        given = getattr(row, axis, None) or ()
+        for value in (given,) if isinstance(given, str) else given:
+            lacking[axis, value] = _why_unknown(axis, value, catalog)
+    for gpu in parsed.targets.gpus:
+        lacking["gpus", gpu] = " ".join(one.message for one in unknown.find_devices((gpu,), (), catalog)[1])
+    for (key, value), text in lacking.items():
+        if text:
+            console.warn(str(_problem(path, rf"(?<![\w.]){re.escape(value)}(?![\w.])", key, text)))
 
-    def given(axis: str) -> tuple[str, ...]:
-        of_rows = (value for row in parsed.include if (value := getattr(row, axis)))
-        return tuple(dict.fromkeys((*getattr(axes, axis), *of_rows)))
 
-    found = [("os", one, unknown.no_system(one, catalog)) for one in given("os") if catalog.system(one) is None]
-    missing = [one for one in given("tensorflow") if not catalog.distributions(one)]
-    found += [("tensorflow", one, unknown.no_release(one, None, catalog)) for one in missing]
-    lacking = [one for one in given("python") if one not in pythons]
-    found += [("python", one, unknown.no_system_with(one, catalog)) for one in lacking]
-    found += [("gpus", gpu, one) for gpu in parsed.targets.gpus for one in unknown.find_devices((gpu,), (), catalog)[1]]
-    texts = [(key, value, lack.message) for key, value, lack in found]
-    cuda = [one for one in given("cuda") if catalog.toolkit(one) is None]
-    texts += [("cuda", one, f"The catalogue has no CUDA {one}: see `envbuilder catalog list cuda`") for one in cuda]
-    cudnn = [one for one in given("cudnn") if "." in one and catalog.cudnn_row(one) is None]
-    texts += [("cudnn", one, f"The catalogue has no cuDNN {one}: see `envbuilder catalog list cudnn`") for one in cudnn]
-    for key, value, text in texts:
-        console.warn(str(_problem(path, rf"(?<![\w.]){re.escape(value)}(?![\w.])", key, text)))
+def _why_unknown(axis: str, value: str, catalog: Catalog) -> str:
+    """Return why the catalogue does not know a value of an axis; '' if it does."""
+    match axis:
+        case "os" if catalog.system(value) is None:
+            return unknown.no_system(value, catalog).message
+        case "tensorflow" if not catalog.distributions(value):
+            return unknown.no_release(value, None, catalog).message
+        case "python" if not any(value in row.pythons for row in catalog.systems):
+            return unknown.no_system_with(value, catalog).message
+        case "cuda" if catalog.toolkit(value) is None:
+            return f"The catalogue has no CUDA {value}: see `envbuilder catalog list cuda`"
+        case "cudnn" if "." in value and catalog.cudnn_row(value) is None:
+            return f"The catalogue has no cuDNN {value}: see `envbuilder catalog list cudnn`"
+    return ""
 
 
 def _check_files(parsed: Matrix, path: Path, root: Path) -> None:

@@ -41,23 +41,19 @@ class LazyGroup(click.Group):
     """Imports a command's module when it is called, so that ``--help`` is fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the commands in the order of the groups."""
         return [name for name, *_ in COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import one command."""
         if cmd_name not in self.list_commands(ctx):
             return None
         command: click.Command = importlib.import_module(f"envbuilder.cli.{cmd_name}_command").command
         return _prepared(command, cmd_name)
 
     def make_context(self, *arguments: Any, **settings: Any) -> click.Context:  # noqa: ANN401 - click's signature
-        """Parse the command line; print the help if requested."""
         with _output():
             return super().make_context(*arguments, **settings)
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
-        """Run the command."""
         with _output():
             return super().invoke(ctx)
 

@@ -1,6 +1,6 @@
 """The text of `check`: plain lines, most serious first."""
 
-from envbuilder.compat.check import CheckDocument, EnvironmentAnswer, NearestAnswer
+from envbuilder.compat.check import CheckDocument, EnvironmentAnswer
 from envbuilder.environment import Change, Predicate
 from envbuilder.finding import Code, Finding, compatible, is_condition, obstacle
 from envbuilder.support.tables import folded
@@ -18,12 +18,8 @@ def as_text(document: CheckDocument) -> str:
         driver=_driver(answer),
         conditional=CONDITIONAL,
         lines=finding_lines,
-        near=_near,
+        near=lambda found: nearest_line(found.predicate, found.changes),
     )
-
-
-def _near(found: NearestAnswer) -> str:
-    return nearest_line(found.predicate, found.changes)
 
 
 _NEAREST: dict[Predicate, str] = {

@@ -24,8 +24,6 @@ RECORD_TOOL = "record.py"
 
 
 class FromWheel(msgspec.Struct, frozen=True):
-    """One file of a wheel on the package index."""
-
     project: str
     version: str
     member: str

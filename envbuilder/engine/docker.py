@@ -19,20 +19,8 @@ from docker.errors import ImageNotFound
 from docker.utils import parse_repository_tag
 from requests.exceptions import ReadTimeout
 
-from envbuilder.engine import archive, containers, layers
+from envbuilder.engine import archive, connection, containers, layers
 from envbuilder.engine.buildkit import Trace, Vertex
-from envbuilder.engine.connection import (
-    CONNECT_S,
-    NO_ENGINE,
-    Connection,
-    Query,
-    Record,
-    Stream,
-    calling,
-    checked,
-    next_step,
-    open_connection,
-)
 from envbuilder.engine.port import (
     BuildRequest,
     ContainerResult,
@@ -135,13 +123,13 @@ class _Freed(msgspec.Struct, rename="pascal"):
 
 def connect(environment: Mapping[str, str] | None = None) -> DockerEngine:
     environment = os.environ if environment is None else environment
-    return DockerEngine(open_connection(environment), environment)
+    return DockerEngine(connection.open_connection(environment), environment)
 
 
 class DockerEngine:
     """`Engine` for Docker 20.10 or newer. Threads may share it."""
 
-    def __init__(self, connection: Connection, environment: Mapping[str, str]) -> None:
+    def __init__(self, connection: connection.Connection, environment: Mapping[str, str]) -> None:
         self._connection, self._api = connection, connection.api
         self._swept = False
         self._proxies = {key: value for key, value in environment.items() if key.upper() in _PROXIES and value}
@@ -149,7 +137,7 @@ class DockerEngine:
     def info(self) -> EngineInfo:
         info = self._connection.get("describe itself", "/info", _Info)
         if info is None:
-            raise InfrastructureError("the engine does not describe itself", hint=NO_ENGINE)
+            raise InfrastructureError("the engine does not describe itself", hint=connection.NO_ENGINE)
         return EngineInfo(
             name="docker",
             version=info.server_version or "",
@@ -202,16 +190,16 @@ class DockerEngine:
     def reach(self, reference: str) -> None:
         """Ask for an image's manifest only; a network that drops packets costs 20 s, not minutes."""
         action = f"reach {reference}"
-        with calling(action):
+        with connection.calling(action):
             try:
                 response = self._api.get(
                     self._connection.url("/distribution/{}/json", reference),
                     headers=self._login(reference),
-                    timeout=(CONNECT_S, _REACH_S),
+                    timeout=(connection.CONNECT_S, _REACH_S),
                 )
             except ReadTimeout as error:
                 raise InfrastructureError(f"no registry answered for {reference} in {_REACH_S} s") from error
-        checked(action, response)
+        connection.checked(action, response)
 
     def pull(self, reference: str, on_bytes: OnBytes | None = None) -> Image:
         repository, tag = parse_repository_tag(reference)
@@ -234,11 +222,11 @@ class DockerEngine:
 
     def tag(self, image: str, reference: str) -> None:
         repository, tag = parse_repository_tag(reference)
-        with calling(f"tag {image} as {reference}"):
+        with connection.calling(f"tag {image} as {reference}"):
             self._api.tag(image, repository, tag or "latest", force=True)
 
     def remove(self, reference: str) -> None:
-        with calling(f"remove {reference}"), suppress(ImageNotFound):
+        with connection.calling(f"remove {reference}"), suppress(ImageNotFound):
             self._api.remove_image(reference)
 
     def run(self, spec: ContainerSpec, on_stdout: Sink, on_stderr: Sink) -> ContainerResult:
@@ -270,12 +258,12 @@ class DockerEngine:
         return tuple(sorted(tag for tag in tags if tag.rpartition(":")[0] == repository))
 
     def prune(self, label: str) -> int:
-        with calling(f"prune images with {label}"):
+        with connection.calling(f"prune images with {label}"):
             answer = self._api.prune_images({"dangling": True, "label": label})  # type: ignore[no-untyped-call]
             return decoding.converted(answer, _Freed).space_reclaimed or 0
 
     def trim_cache(self, keep: int, *, shared: bool = False) -> int:
-        with calling("trim the builder's cache"):  # ``shared``: records of layers that images have, too
+        with connection.calling("trim the builder's cache"):  # ``shared``: records of layers that images have, too
             answer = self._api.prune_builds(keep_storage=keep, all=shared or None)
             return decoding.converted(answer, _Freed).space_reclaimed or 0
 
@@ -302,8 +290,8 @@ class DockerEngine:
         }
 
     def _post(
-        self, action: str, path: str, query: Query, body: object, headers: Mapping[str, str] | None = None
-    ) -> Stream:
+        self, action: str, path: str, query: connection.Query, body: object, headers: Mapping[str, str] | None = None
+    ) -> connection.Stream:
         # The SDK's build() speaks to the classic builder only; its connection speaks to BuildKit as well.
         headers = {"Content-Type": "application/x-tar"} if headers is None else headers
         return self._connection.stream(action, "POST", path, params=query, data=body, headers=headers)
@@ -314,14 +302,14 @@ class DockerEngine:
         return {"X-Registry-Auth": decoding.lossy(header) if isinstance(header, bytes) else header} if header else {}
 
 
-def _aux(action: str, record: Record, kind: type[_Aux]) -> _Aux:
-    with calling(action):
+def _aux(action: str, record: connection.Record, kind: type[_Aux]) -> _Aux:
+    with connection.calling(action):
         return decoding.converted(record.aux, kind)
 
 
-def _steps(action: str, trace: Trace, record: Record) -> list[Step]:
+def _steps(action: str, trace: Trace, record: connection.Record) -> list[Step]:
     """Decode a message of the builder's trace; errors of the steps' reader are not the engine's."""
-    with calling(action), decoding.damaged("not BuildKit's trace"):
+    with connection.calling(action), decoding.damaged("not BuildKit's trace"):
         return list(trace.feed(base64.b64decode(record.aux, validate=True)))
 
 
@@ -342,7 +330,7 @@ def _build_error(request: BuildRequest, failure: Vertex | None, refusal: str) ->
     if failure.name == "[internal] load remote build context":
         text = f"the engine lost the context of {request.tag}: {failure.error}"
         return InfrastructureError(text, hint="run the command again while nobody prunes the builder's cache")
-    if hint := next_step("\n".join((failure.error, *failure.lines))):
+    if hint := connection.next_step("\n".join((failure.error, *failure.lines))):
         return InfrastructureError(f"the engine's disk is full, at {_shown(failure.name)}", hint=hint)
     lines = "\n".join(f"  | {line}" for line in list(failure.lines)[-_LAST_LINES:])
     text = f"{request.tag}: step {_shown(failure.name)} failed: {_EXECUTOR.sub('', failure.error)}\n{lines}".rstrip()

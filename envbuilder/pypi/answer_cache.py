@@ -21,7 +21,6 @@ class Cache:
         return cached(self._path(key, kind))
 
     def put(self, key: str, kind: str, content: bytes) -> None:
-        """Store an answer atomically."""
         cache(self._path(key, kind), content)
 
     def used(self, key: str, kind: str) -> None:

@@ -208,7 +208,6 @@ class Console:
         self._live: Live | None = None
 
     def say(self, text: str) -> None:
-        """Print a message."""
         self.emit("message", "", text, text=text)
 
     @contextmanager
@@ -246,7 +245,6 @@ class Console:
 
     @contextmanager
     def task(self, name: str) -> Iterator[Task]:
-        """Show a task during the block."""
         task = Task(terminal_text.line(name), self, time.monotonic(), time.monotonic())
         with self.lock:
             self._tasks.append(task)

@@ -51,7 +51,7 @@ def damaged(what: str) -> Iterator[None]:
         struct.error,
         zlib.error,
     ) as error:
-        raise DamagedError(f"{what}: {_shortened(error)}") from error
+        raise DamagedError(f"{what}: {(str(error) or type(error).__name__)[:_SHOWN]}") from error
 
 
 def ready(kind: object) -> None:
@@ -206,7 +206,3 @@ def marked(data: bytes) -> str:
 def written(data: bytes) -> str:
     """Decode a text of any editor: UTF-8, or what its mark names; other bytes become U+FFFD."""
     return data.decode(marked(data) or "utf-8", "replace")
-
-
-def _shortened(error: Exception) -> str:
-    return (str(error) or type(error).__name__)[:_SHOWN]

@@ -85,7 +85,6 @@ class _Loader(yaml.SafeLoader):
     nested = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Compose what begins here, where it is not too deep."""
         if self.nested > MAX_NESTED:
             begins = self.peek_event()  # type: ignore[no-untyped-call]
             raise yaml.composer.ComposerError(None, None, f"more than {MAX_NESTED} deep", begins.start_mark)
@@ -125,7 +124,6 @@ class _Reader:
         return None
 
     def refuse(self, node: yaml.Node, key: str, message: str) -> object:
-        """Note a problem at a node's line."""
         if len(self.problems) >= MAX_PROBLEMS:
             self.problems.append(Problem(self.path, node.start_mark.line + 1, "", "and more: fix these first"))
             raise _TooManyError
@@ -133,7 +131,6 @@ class _Reader:
         return _Refused
 
     def walk(self, node: yaml.Node, kind: inspect.Type, key: str) -> object:
-        """Turn a node into a plain value of ``kind``."""
         if id(node) in self._seen or key.count(".") > MAX_DEPTH:
             return self.refuse(node, key, "aliases (&name, *name) and deep nesting are not supported: write it out")
         self._seen.add(id(node))
