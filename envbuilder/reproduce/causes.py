@@ -76,7 +76,8 @@ def as_remark(finding: Finding) -> Finding:
 def explains(code: Code, reported: Reported) -> bool:
     """Return True if a finding can cause the complaint, or if the report states no complaint."""
     cause, complaints = cause_of(code), {*reported.complaints, *(("slow",) if reported.pauses else ())}
-    if cause.area == "libraries" and reported.install == "conda":
+    pinned = any("==" in row.text for row in reported.evidence if row.field == "tensorflow")
+    if cause.area == "libraries" and reported.install == "conda" and not pinned:
         return False  # it may be conda's build, which opens the libraries of its own environment
     if not complaints or code is Code.UNKNOWN or not cause.explains.isdisjoint(complaints):
         return True
