@@ -19,8 +19,7 @@ from envbuilder.support import decoding
 
 ENVELOPE = "application/vnd.dsse.envelope.v1+json"
 BUNDLES = "application/vnd.dev.sigstore.bundle"
-BUNDLE = f"{BUNDLES}.v0.3+json"
-"""The media type of a Sigstore bundle, the form that cosign and admission controllers read; any version begins so."""
+BUNDLE = f"{BUNDLES}.v0.3+json"  # which cosign and admission controllers read; any version begins so
 STATEMENTS = (ENVELOPE, BUNDLES)
 
 

@@ -16,8 +16,7 @@ from envbuilder.errors import PublishError, UsageError, of_system
 from envbuilder.support import decoding
 from envbuilder.support.threads import within
 
-PRIVATE, PUBLIC = "envbuilder.key", "envbuilder.pub"
-"""The names of the files that `create` makes."""
+PRIVATE, PUBLIC = "envbuilder.key", "envbuilder.pub"  # the files that `create` makes
 
 READ_S = 15.0  # a key file may be a pipe
 _EXPIRES = "Expires: "

@@ -15,8 +15,7 @@ from envbuilder.support.terminal_text import in_words
 from envbuilder.verdict import LEVELS, GpuSeen, Level, Verdict, contradiction
 from envbuilder.versions import DOTTED, is_prefix
 
-CLOCK_SKEW = timedelta(minutes=5)
-"""How far a verdict's end may be in the future: the clocks of two hosts differ by that much."""
+CLOCK_SKEW = timedelta(minutes=5)  # how far a verdict's end may be in the future: clocks of hosts differ
 
 DRIVER = re.compile(DOTTED)
 _VERSION = re.compile(rf"{DOTTED}(?:(?:a|b|rc|-rc|\.dev|\.post)[0-9]{{1,9}})?")
@@ -34,8 +33,7 @@ _GPU_DETAIL = re.compile(
 _STATED_BY = {**{f"sxm{number}": ("sxm",) for number in range(2, 7)}, "hbm3": ("sxm", "sxm5")}
 """Words that a word of the driver's name implies: it calls an H100 SXM5 ``NVIDIA H100 80GB HBM3``."""
 
-ModelOf = Callable[[str], str | None]
-"""Returns the catalogue's name of the one GPU that a text means."""
+ModelOf = Callable[[str], str | None]  # returns the catalogue's name of the one GPU that a text means
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):

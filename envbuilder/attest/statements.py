@@ -20,8 +20,7 @@ NOTICE = f"{OURS}notice/v1"
 CYCLONEDX = "https://cyclonedx.org/bom"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 
-PAYLOAD_TYPE = "application/vnd.in-toto+json"
-"""The DSSE payload type of a statement (in-toto attestation framework, envelope layer)."""
+PAYLOAD_TYPE = "application/vnd.in-toto+json"  # of DSSE (in-toto attestation framework, envelope layer)
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -102,8 +101,7 @@ class ResultPredicate(FailedResult, frozen=True, kw_only=True):
     allowed: tuple[str, ...] = msgspec.field(name="envbuilder_allowed", default=())
 
 
-StatementDigest = Annotated[str, msgspec.Meta(pattern=rf"\A{DIGEST.pattern}")]
-"""The digest under which a registry stores a statement: it includes the signatures."""
+StatementDigest = Annotated[str, msgspec.Meta(pattern=rf"\A{DIGEST.pattern}")]  # as stored, with signatures
 
 
 class Linked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

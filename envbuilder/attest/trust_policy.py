@@ -1,7 +1,4 @@
-"""Decide whether the statements about a digest meet a requirement, and each of several host classes.
-
-Denies by default; every refusal has a reason.
-"""
+"""Decide whether statements about a digest meet a requirement, on each of several host classes; deny by default."""
 
 import re
 from collections.abc import Iterator
@@ -46,9 +43,21 @@ class AttachedStatement:
     def trusted_at(self, time: datetime) -> tuple[str, ...]:
         return tuple(one.name for one in self.signed_by if one.expires is None or time <= one.expires)
 
+    def expired(self, what: str = "") -> Refusal:
+        text = f"{what}signed by {self.signers}, which was trusted until {self.signed_by[0].expires}"
+        return Refusal(reason=Reason.EXPIRED_KEY, statement=self.stored, message=text)
+
     @property
     def verdict(self) -> Verdict | None:
         return self.meaning.verdict if isinstance(self.meaning, VerdictPredicate) else None
+
+    @property
+    def refuses(self) -> bool:
+        """Return True if it refuses the image, for some hosts at least, until it is answered."""
+        if isinstance(said := self.meaning, Unread):
+            return said.blocks
+        is_notice = isinstance(said, Notice) and not said.answers
+        return self.verdict.verdict == "FAILED" if self.verdict else is_notice or isinstance(said, FailedResult)
 
     @property
     def signers(self) -> str:
@@ -103,6 +112,10 @@ def decide(evidence: Evidence, wanted: Requirement, now: datetime) -> Decision:
             blocks = unread.blocks and len(_answered_by(item, evidence, now)) < wanted.threshold
             refusal = Refusal(reason=unread.reason, statement=item.stored, message=unread.message, next=unread.next)
             (blocking if blocks else passed_over).append(refusal)
+        if isinstance(said := item.meaning, Notice):
+            time, what = (now, "answer") if said.answers else (min(moment(said.time), now), "withdrawal")
+            if not item.trusted_at(time):
+                passed_over.append(item.expired(f"this {what} ({said.reason}) does not count: "))
     found = tuple(refusal for *_, unmet in judged for refusal in unmet)
     failures = tuple(_in_force(evidence, found, wanted, now))
     meeting = ((item, one) for item, one, unmet in judged if not unmet)
@@ -195,8 +208,7 @@ def _unmet(item: AttachedStatement, verdict: Verdict, wanted: Requirement, now: 
         said = f"; said by {item.signers} on {verdict.finished}" if reason is Reason.FAILED else ""
         yield Refusal(reason=reason, statement=item.stored, message=text + said)
     if not item.trusted_at(now):
-        text = f"signed by {item.signers}, which was trusted until {item.signed_by[0].expires}"
-        yield Refusal(reason=Reason.EXPIRED_KEY, statement=item.stored, message=text)
+        yield item.expired()
 
 
 _ON_GPU = ("gpu", "multi-gpu")
@@ -236,7 +248,8 @@ def supersedes(passed: Verdict, failed: Verdict, now: datetime) -> bool:
     if not moment(failed.finished) < moment(passed.finished) <= now + CLOCK_SKEW:
         return False
     lost, not_passed = _failed(failed), {check.name for check in passed.checks if not is_passed(check)}
-    if not {check.name for check in lost} <= {check.name for check in passed.checks} - not_passed:
+    made = {(check.name, check.level) for check in passed.checks if check.name not in not_passed}
+    if not {(check.name, check.level) for check in lost} <= made:
         return False
     if rank(passed.level) < max((rank(check.level) for check in lost), default=rank(failed.level) + 1):
         return False

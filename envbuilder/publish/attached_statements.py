@@ -1,6 +1,6 @@
 """Read the statements that are attached to images of a repository, and sort out whose can be believed."""
 
-from codecs import BOM_UTF8
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -148,7 +148,8 @@ def _open(
     found: dict[str, AttachedStatement] = {}
     for name in names:
         try:
-            content = repository.blob(name).removeprefix(BOM_UTF8)
+            blob = repository.blob(name)
+            content = blob.decode(json.detect_encoding(blob), "replace").strip("\0").encode()
             opened = [opener.open(content) for opener in openers]
         except PublishError as error:
             found[f"{stored} {name}"] = unread(error)

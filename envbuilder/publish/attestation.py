@@ -48,8 +48,7 @@ PREDICATE_TYPE = "in-toto.io/predicate-type"
 _CONTENT, _BUNDLED = "dev.sigstore.bundle.content", "dev.sigstore.bundle.predicateType"
 """Annotations: the type of a statement, for tools that list statements; and those of a bundle that cosign reads."""
 
-Describe = Callable[[str, str, Image], tuple[Statement, ...]]
-"""Makes further statements about an image from its name, digest and content: its packages and its origin."""
+Describe = Callable[[str, str, Image], tuple[Statement, ...]]  # packages and origin, by name, digest and content
 
 
 @dataclass(frozen=True)
@@ -325,9 +324,9 @@ def publish_notice(
         if (image := only_image(manifest)) or ambiguity(manifest):
             raise PublishError(f"{reference} is not one image", hint=f"name one by its digest {image}".strip())
         found = read_statements(repository, manifest, sealer.openers)
-        known = {one.stored for one in found if one.verdict is None or one.verdict.verdict != "PASSED"} - {""}
+        known = {one.stored for one in found if one.refuses} - {""}
         if unknown := [one for one in answers if one not in known]:
-            hint = f"envbuilder verify {reference} --key KEY --format json names statements by their digests"
+            hint = f"envbuilder verify {reference} --key KEY --format json has digests; --withdraw takes an answer back"
             raise PublishError(f"no statement that refuses {reference} has the digest {unknown[0]}", hint=hint)
         _, previous = links(repository, sealer.openers, manifest, None, now)
         others = tuple(one for one in previous if one not in answers)

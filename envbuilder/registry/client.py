@@ -27,11 +27,9 @@ from envbuilder.support.certificates import authorities
 from envbuilder.support.docker_config import Login, find_login
 from envbuilder.support.threads import WORKERS
 
-CONNECT_S, SILENCE_S = 10.0, 60.0
-"""Seconds to connect, and seconds without a byte."""
+CONNECT_S, SILENCE_S = 10.0, 60.0  # seconds to connect, and without a byte
 
-ATTEMPTS, PAUSE_S = 5, 0.2
-"""How often a repeatable request is sent, and the first pause; each is twice as long as the one before."""
+ATTEMPTS, PAUSE_S = 5, 0.2  # of a repeatable request, and the first pause; each is twice as long as the one before
 
 MAX_REDIRECTS, MAX_PAGES, MAX_TAGS, MAX_LIST = 5, 1_000, 100_000, 32 << 20
 """The last: bytes of one page of a list; any other answer has at most MAX_DOCUMENT."""

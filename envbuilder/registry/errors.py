@@ -8,8 +8,7 @@ import msgspec
 from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, Reason
 from envbuilder.support import decoding
 
-MAX_VALUES = 1_000_000
-"""Values in one document, which take a hundred times the memory of their bytes; 20,000 attachments have a fifth."""
+MAX_VALUES = 1_000_000  # which take a hundred times the memory of their bytes; 20,000 attachments have a fifth
 
 
 class _RegistryError(EnvbuilderError):

@@ -16,14 +16,13 @@ OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
 
-MAX_DOCUMENT = 4 << 20
-"""Bytes above which a manifest or statement is refused, written or read: real ones have a tenth of it."""
+MAX_DOCUMENT = 4 << 20  # bytes of a manifest or statement, written or read: real ones have a tenth of it
 
 _IMAGES, _INDEXES = (OCI_MANIFEST, DOCKER_MANIFEST), (OCI_INDEX, DOCKER_LIST)
 MEDIA_TYPES = (*_IMAGES, *_INDEXES)
 _FIELDS = ("schemaVersion", "mediaType", "config", "layers", "manifests", "digest", "size", "platform", "fsLayers")
-_BUILD_RECORD = "unknown/unknown"
-"""The platform that builders write for an entry that is not an image, but a record of how one was built."""
+_CONFIGS = tuple(f"application/vnd.{one}.v1+json" for one in ("oci.image.config", "docker.container.image"))
+_BUILD_RECORD = "unknown/unknown"  # the platform of an entry that is not an image, but a record of how one was built
 
 
 class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -92,7 +91,8 @@ def ambiguity(manifest: Manifest) -> tuple[Reason, str] | None:
     types = [one for one in dict.fromkeys((shape.media_type, manifest.media_type)) if one]
     if len(types) > 1:
         return Reason.AMBIGUOUS, f"it says that it is {types[0][:100]!r}, and the registry {types[1][:100]!r}"
-    if shape.artifact_type or (shape.manifests is not None and (shape.layers is not None or shape.config is not None)):
+    is_artifact = shape.artifact_type or (shape.config is not None and shape.config.media_type not in _CONFIGS)
+    if is_artifact or (shape.manifests is not None and (shape.layers is not None or shape.config is not None)):
         return Reason.AMBIGUOUS, "it is an artifact of another kind, or an image and an index at once"
     if not {*types} <= {*(_IMAGES if shape.manifests is None else _INDEXES)}:
         return Reason.AMBIGUOUS, f"its content is not that of the type {types[0][:100]!r}"

@@ -31,8 +31,7 @@ from envbuilder.registry.reference import DIGEST
 from envbuilder.support.threads import in_parallel
 
 ATTEMPTS, PAUSE_S = 5, 0.1  # how often a list is read back, and the first pause; the next ones are twice as long
-MAX_ENTRIES = 20_000
-"""Attached documents of any type above which an image is refused: they could not be read in time."""
+MAX_ENTRIES = 20_000  # attached documents of any type: more could not be read in time
 
 _OK, _NO_API = 200, (400, 404, 405, 501)  # with and without the referrers API
 _TAG = re.compile(r"sha256-([0-9a-f]{64})(\.[0-9a-f]{16})?\Z")
@@ -46,10 +45,11 @@ class _Listed(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Blobs(msgspec.Struct, frozen=True):
-    """The documents of an artifact: its ``layers``, or its ``blobs`` by a draft of OCI 1.1."""
+    """The documents of an artifact: its ``layers``, its ``blobs`` by a draft of OCI 1.1; or an index of artifacts."""
 
     layers: tuple[_Listed, ...] | None = None
     blobs: tuple[_Listed, ...] | None = None
+    manifests: tuple[_Listed, ...] | None = None
     config: _Listed | None = None
 
 
@@ -152,20 +152,23 @@ def _lists(repository: Repository, digest: str) -> tuple[dict[str, str], dict[st
         return {}, from_api  # anybody can push this tag: next to the registry's own list it proves nothing
 
 
-def contents(repository: Repository, stored: str) -> tuple[str, ...]:
-    """Return the blobs of an attached artifact: one document, or several.
+def contents(repository: Repository, stored: str, depth: int = 2) -> tuple[str, ...]:
+    """Return the blobs of an attached artifact, or of the artifacts in an index: one document, or several.
 
-    The content of a document says what it is, and about what; the manifest's words prove nothing. Raises
-    RegistryRefusedError if there is none (UNREADABLE), or if the manifest is not in the registry (NOT_THERE).
+    The content of a document says what it is, and about what; the manifest's words prove nothing. Raises MalformedError
+    if there is none, RegistryRefusedError if the manifest is not in the registry (NOT_THERE).
     """
     manifest = repository.manifest(stored)
     if manifest is None:
         raise RegistryRefusedError(Reason.NOT_THERE, f"{stored} is listed as attached but is not in the registry")
     shape: _Blobs = parsed(manifest.content, _Blobs, "an attached document")
-    every = dict.fromkeys(one.digest for one in (*(shape.layers or ()), *(shape.blobs or ()), shape.config) if one)
-    if found := tuple(one for one in every if DIGEST.match(one) and one != digest_of(b"{}")):
+    every = [one.digest for one in (*(shape.layers or ()), *(shape.blobs or ()), shape.config) if one]
+    for one in [one.digest for one in shape.manifests or () if depth and DIGEST.match(one.digest)]:
+        with suppress(MalformedError):  # an unreadable entry does not hide the others
+            every += contents(repository, one, depth - 1)
+    if found := tuple(one for one in dict.fromkeys(every) if DIGEST.match(one) and one != digest_of(b"{}")):
         return found
-    raise RegistryRefusedError(Reason.UNREADABLE, f"{stored}: not an attached document")
+    raise MalformedError(f"{stored}: not an attached document")
 
 
 def _from_api(repository: Repository, digest: str) -> dict[str, str] | None:

@@ -44,7 +44,7 @@ def world(tmp_path: Path) -> Iterator[FleetWorld]:
         settings = world.folder / "home" / ".docker"
         settings.mkdir()
         client = Repository(world.to, login(settings, address, "ann:secret"))
-        client.put_blob(b"{}", "text/json")
+        client.put_blob(b"{}", "application/vnd.oci.image.config.v1+json")
         for environment in world.choice.environments:
             client.put_manifest(environment.id, manifest_of(environment.id), OCI_MANIFEST)
         yield world

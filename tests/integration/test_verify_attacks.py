@@ -449,6 +449,19 @@ def layered(*values: Verdict | None) -> Attack:
     return attack
 
 
+def indexed(value: Verdict) -> Attack:
+    """Attach an index of one artifact."""
+
+    def attack(stage: Stage) -> None:
+        layer = stage.client.put_blob(stage.seal(stage.payload(value)), ENVELOPE)
+        listed = {**entry(put_artifact(stage, layer, subject=False))}
+        content = json.loads(index_of(listed)) | {"subject": {"digest": stage.image.digest}, "artifactType": ENVELOPE}
+        data = json.dumps(content).encode()
+        stage.client.put_manifest(digest_of(data), data, OCI_INDEX)
+
+    return attack
+
+
 def hinted(front: Front) -> None:
     """Answer with hints before the answer, as RFC 8297 allows."""
     front.wfile.write(b"HTTP/1.1 103 Early Hints\r\nLink: </x>; rel=preload\r\n\r\n")
@@ -702,9 +715,16 @@ STATEMENTS = [
             ),
         )
     ],
-    Row(
-        "a FAILED after a byte order mark", after_good(sealed_as(ENVELOPE, lambda sealed: BOM_UTF8 + sealed)), "FAILED"
-    ),
+    *[
+        Row(f"a FAILED {name}", after_good(sealed_as(ENVELOPE, form)), "FAILED")
+        for name, form in (
+            ("after a byte order mark", lambda sealed: BOM_UTF8 + sealed),
+            ("in UTF-16", lambda sealed: sealed.decode().encode("utf-16")),
+            ("in UTF-32 without a mark", lambda sealed: sealed.decode().encode("utf-32-be")),
+            ("before a zero byte", lambda sealed: sealed + b"\0"),
+        )
+    ],
+    Row("a FAILED in an index", after_good(indexed(failed("cpu"))), "FAILED"),
     *[
         Row(f"one artifact with {name}", after_good(layered(*values)), expected)
         for name, values, expected in (
@@ -864,9 +884,10 @@ WIRE = [
 ONE_IMAGE: dict[str, Any] = {
     "schemaVersion": 2,
     "mediaType": OCI_MANIFEST,
-    "config": {"mediaType": "text/json", "digest": digest("config"), "size": 2},
+    "config": {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": digest("config"), "size": 2},
     "layers": [],
 }
+EMPTY_CONFIG = {"mediaType": "application/vnd.oci.empty.v1+json", "digest": digest_of(b"{}"), "size": 2}
 UNTYPED = {name: value for name, value in ONE_IMAGE.items() if name != "mediaType"}
 TWICE = json.dumps(ONE_IMAGE).replace('"layers": []', '"layers": [], "layers": [{"mediaType": "x"}]').encode()
 LISTED = platforms("linux/amd64")["manifests"]
@@ -910,6 +931,7 @@ SHAPES = [
             ("an image that is a manifest of schema 1 too", {**ONE_IMAGE, "fsLayers": [], "history": []}),
             ("an image that says schema 1", {**ONE_IMAGE, "schemaVersion": 1}),
             ("an artifact that is no image (S07)", {**ONE_IMAGE, "artifactType": ENVELOPE}),
+            ("an artifact by its empty configuration", {**ONE_IMAGE, "config": EMPTY_CONFIG}),
         )
     ],
     *[
@@ -1109,6 +1131,15 @@ def test_tags_that_were_not_listed_are_a_note(stage: Stage, status: int) -> None
     found = stage.ask(GPU, "image", LIMIT_S)
     assert found.accepted
     assert ["tags were not listed" in one.message for one in found.notes] == [True]
+
+
+@pytest.mark.parametrize("stage", ["OCI 1.1"], indirect=True)
+def test_withdrawal_by_an_expired_key_is_a_note(stage: Stage) -> None:
+    stage.key_files = ("{ann}", "Expires: 2026-11-20T10:30:00Z\n{bob}")
+    good(stage)
+    stage.notice((), LATER, "bob", edit=("", ""))
+    (note,) = stage.ask(GPU, "image", LIMIT_S).notes
+    assert note.message.startswith("this withdrawal (see ticket 17) does not count: ")
 
 
 def delete(stage: Stage, stored: str) -> None:

@@ -97,14 +97,14 @@ class FleetWorld:
 
 def manifest_of(environment: str) -> bytes:
     """Return the manifest of an environment's image, the same on every host."""
-    described = {"mediaType": "text/json", "digest": digest_of(b"{}"), "size": 2}
+    described = {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": digest_of(b"{}"), "size": 2}
     parts = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": described, "layers": []}
     return json.dumps({**parts, "annotations": {"of": environment}}).encode()
 
 
 def push(to: Reference, environment: str) -> None:
     client = Repository(to, {})
-    client.put_blob(b"{}", "text/json")
+    client.put_blob(b"{}", "application/vnd.oci.image.config.v1+json")
     client.put_manifest(environment, manifest_of(environment), OCI_MANIFEST)
 
 

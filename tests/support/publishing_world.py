@@ -101,7 +101,9 @@ def attached(repository: Repository, digest: str, media_type: str) -> set[str]:
 
 def push_image(repository: Repository, tag: str, content: bytes = b"layer", kind: str = OCI_MANIFEST) -> Manifest:
     """Push an image of one layer, without an engine."""
-    config = repository.put_blob(b'{"architecture":"amd64","os":"linux","rootfs":{"type":"layers"}}', "text/json")
+    config = repository.put_blob(
+        b'{"architecture":"amd64","os":"linux","rootfs":{"type":"layers"}}', "application/vnd.oci.image.config.v1+json"
+    )
     layers = (repository.put_blob(content, "text/plain"),)
     data = msgspec.json.encode(Artifact(schema_version=2, media_type=kind, config=config, layers=layers))
     repository.put_manifest(tag, data, kind)

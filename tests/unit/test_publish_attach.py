@@ -219,8 +219,11 @@ def test_image_is_withdrawn_and_answered(world: World, capsys: pytest.CaptureFix
     assert not world.verify("A100/550").accepted, "a validation does not answer a person"
     other = ("--key", str(world.ampere.folder / PRIVATE), "--key", str(world.hopper.folder / PUBLIC))
     answer = ("publish", "--answer", image, refusal.statement, "--reason", "fixed driver")
-    assert ran(capsys, *answer, *other)[0] == 0
+    code, out, _ = ran(capsys, *answer, *other, "--format", "json")
+    assert code == 0
     assert world.verify().accepted
+    (answered,) = json.loads(out)["rows"][0]["statements"]
+    assert ran(capsys, "publish", "--answer", image, answered, "--reason", "a mistake", *other)[0] == 7
     assert ran(capsys, *withdraw)[0] == 0
     assert not world.verify().accepted, "it is withdrawn again"
 
