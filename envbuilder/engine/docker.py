@@ -19,20 +19,8 @@ from docker.errors import ImageNotFound
 from docker.utils import parse_repository_tag
 from requests.exceptions import ReadTimeout
 
-from envbuilder.engine import archive, connection, containers, layers
+from envbuilder.engine import archive, connection, containers, layers, port
 from envbuilder.engine.buildkit import Trace, Vertex
-from envbuilder.engine.port import (
-    BuildRequest,
-    ContainerResult,
-    ContainerSpec,
-    EngineInfo,
-    Image,
-    Layer,
-    LayerStream,
-    OnBytes,
-    Sink,
-    Step,
-)
 from envbuilder.errors import BuildFailedError, InfrastructureError, of_system
 from envbuilder.support import decoding, terminal_text
 
@@ -134,11 +122,11 @@ class DockerEngine:
         self._swept = False
         self._proxies = {key: value for key, value in environment.items() if key.upper() in _PROXIES and value}
 
-    def info(self) -> EngineInfo:
+    def info(self) -> port.EngineInfo:
         info = self._connection.get("describe itself", "/info", _Info)
         if info is None:
             raise InfrastructureError("the engine does not describe itself", hint=connection.NO_ENGINE)
-        return EngineInfo(
+        return port.EngineInfo(
             name="docker",
             version=info.server_version or "",
             builder="buildkit",
@@ -150,13 +138,13 @@ class DockerEngine:
             memory=max(0, info.mem_total or 0),
         )
 
-    def image(self, reference: str) -> Image | None:
+    def image(self, reference: str) -> port.Image | None:
         action = f"describe {reference}"
         inspected = self._connection.get(action, "/images/{}/json", Inspected, names=(reference,))
         history = self._connection.get(action, "/images/{}/history", list[HistoryEntry], names=(reference,))
         return to_image(inspected, history) if inspected is not None and history is not None else None
 
-    def build(self, request: BuildRequest, on_step: Callable[[Step], None]) -> Image:
+    def build(self, request: port.BuildRequest, on_step: Callable[[port.Step], None]) -> port.Image:
         """Build from a streamed context. Closing the connection, as any exception does, cancels the build."""
         action, trace, built, refusal = f"build {request.tag}", Trace(), "", ""
         entries = archive.context_entries(request.context, request.extra)
@@ -176,7 +164,7 @@ class DockerEngine:
             raise _build_error(request, trace.failure(), refusal or "the engine ended without an image")
         return self._present(built)
 
-    def import_base(self, tar: Path, tag: str, labels: Mapping[str, str]) -> Image:
+    def import_base(self, tar: Path, tag: str, labels: Mapping[str, str]) -> port.Image:
         repository, name = parse_repository_tag(tag)
         changes = [f"LABEL {json.dumps(key)}={json.dumps(value)}" for key, value in sorted(labels.items())]
         query = {"fromSrc": "-", "repo": repository, "tag": name or "latest", "changes": [*changes, 'CMD ["/bin/sh"]']}
@@ -201,14 +189,14 @@ class DockerEngine:
                 raise InfrastructureError(f"no registry answered for {reference} in {_REACH_S} s") from error
         connection.checked(action, response)
 
-    def pull(self, reference: str, on_bytes: OnBytes | None = None) -> Image:
+    def pull(self, reference: str, on_bytes: port.OnBytes | None = None) -> port.Image:
         repository, tag = parse_repository_tag(reference)
         query = {"fromImage": repository, "tag": tag or "latest"}
         with self._post(f"pull {reference}", "/images/create", query, None, self._login(reference)) as stream:
             stream.drain(on_bytes)
         return self._present(reference)
 
-    def push(self, reference: str, on_bytes: OnBytes | None = None) -> str:
+    def push(self, reference: str, on_bytes: port.OnBytes | None = None) -> str:
         repository, tag = parse_repository_tag(reference)
         action, query = f"push {reference}", {"tag": tag or "latest"}
         # Without credentials in the header, Docker 20.10 looks for them in the body.
@@ -229,7 +217,7 @@ class DockerEngine:
         with connection.calling(f"remove {reference}"), suppress(ImageNotFound):
             self._api.remove_image(reference)
 
-    def run(self, spec: ContainerSpec, on_stdout: Sink, on_stderr: Sink) -> ContainerResult:
+    def run(self, spec: port.ContainerSpec, on_stdout: port.Sink, on_stderr: port.Sink) -> port.ContainerResult:
         if not self._swept:  # the next command that runs anything removes what a killed one left
             self._swept = True
             with suppress(InfrastructureError):
@@ -244,7 +232,7 @@ class DockerEngine:
             yield stream.pieces()
 
     @contextmanager
-    def layer_files(self, *references: str, without: Collection[int] = ()) -> Iterator[Iterator[LayerStream]]:
+    def layer_files(self, *references: str, without: Collection[int] = ()) -> Iterator[Iterator[port.LayerStream]]:
         with self.export(*references) as pieces:
             yield layers.layers(pieces, without)
 
@@ -267,13 +255,13 @@ class DockerEngine:
             answer = self._api.prune_builds(keep_storage=keep, all=shared or None)
             return decoding.converted(answer, _Freed).space_reclaimed or 0
 
-    def _present(self, reference: str) -> Image:
+    def _present(self, reference: str) -> port.Image:
         found = self.image(reference)
         if found is None:
             raise InfrastructureError(f"the engine does not have {reference} although it reported success")
         return found
 
-    def _build_query(self, request: BuildRequest) -> dict[str, Any]:
+    def _build_query(self, request: port.BuildRequest) -> dict[str, Any]:
         # A step cannot reach a proxy on this host's loopback, except from the host's network.
         loopback = any(_LOOPBACK.search(value) for key, value in self._proxies.items() if key.upper() != "NO_PROXY")
         # Proxies are predefined build arguments: steps see them, but no layer, history or cache key has them.
@@ -307,7 +295,7 @@ def _aux(action: str, record: connection.Record, kind: type[_Aux]) -> _Aux:
         return decoding.converted(record.aux, kind)
 
 
-def _steps(action: str, trace: Trace, record: connection.Record) -> list[Step]:
+def _steps(action: str, trace: Trace, record: connection.Record) -> list[port.Step]:
     """Decode a message of the builder's trace; errors of the steps' reader are not the engine's."""
     with connection.calling(action), decoding.damaged("not BuildKit's trace"):
         return list(trace.feed(base64.b64decode(record.aux, validate=True)))
@@ -318,7 +306,9 @@ def _shown(step: str) -> str:
     return line if len(line) <= _STEP_WIDTH else line[:_STEP_WIDTH].rstrip() + "…"
 
 
-def _build_error(request: BuildRequest, failure: Vertex | None, refusal: str) -> BuildFailedError | InfrastructureError:
+def _build_error(
+    request: port.BuildRequest, failure: Vertex | None, refusal: str
+) -> BuildFailedError | InfrastructureError:
     """Distinguish a step that failed from an engine, disk or registry that did."""
     if failure is None:
         return BuildFailedError(f"{request.tag} could not be built: {refusal}", hint="see the Dockerfile of this image")
@@ -337,10 +327,10 @@ def _build_error(request: BuildRequest, failure: Vertex | None, refusal: str) ->
     return BuildFailedError(text, hint=f"{request.log} has the complete output", step=failure.name)
 
 
-def to_image(inspected: Inspected, history: list[HistoryEntry]) -> Image:
+def to_image(inspected: Inspected, history: list[HistoryEntry]) -> port.Image:
     config = inspected.config or _Config()
     diff_ids = (inspected.root_fs.layers if inspected.root_fs else None) or ()
-    return Image(
+    return port.Image(
         id=inspected.id,
         tags=inspected.repo_tags or (),
         digests=inspected.repo_digests or (),
@@ -359,7 +349,7 @@ def to_image(inspected: Inspected, history: list[HistoryEntry]) -> Image:
     )
 
 
-def to_layers(diff_ids: tuple[str, ...], history: list[HistoryEntry]) -> tuple[Layer, ...]:
+def to_layers(diff_ids: tuple[str, ...], history: list[HistoryEntry]) -> tuple[port.Layer, ...]:
     """Pair diff ids (oldest first) with their instructions in the history (newest first).
 
     The engine does not give the pairs. An instruction has a layer if it has a size and is not metadata. If these are
@@ -370,7 +360,7 @@ def to_layers(diff_ids: tuple[str, ...], history: list[HistoryEntry]) -> tuple[L
         entries = [other for other in entries if other is not entry]
     entries += [HistoryEntry()] * (len(diff_ids) - len(entries))
     pairs = zip(reversed(diff_ids), entries, strict=False)
-    return tuple(reversed([Layer(diff_id, entry.size or 0, entry.created_by or "") for diff_id, entry in pairs]))
+    return tuple(reversed([port.Layer(diff_id, entry.size or 0, entry.created_by or "") for diff_id, entry in pairs]))
 
 
 def _words(value: tuple[str, ...] | str | None) -> tuple[str, ...]:

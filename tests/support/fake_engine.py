@@ -12,21 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from envbuilder.engine import port
 from envbuilder.engine.archive import MODIFIED, context_entries, stream
 from envbuilder.engine.containers import OutputLimit
-from envbuilder.engine.port import (
-    BuildRequest,
-    ContainerResult,
-    ContainerSpec,
-    EngineInfo,
-    Image,
-    Layer,
-    LayerFile,
-    LayerStream,
-    OnBytes,
-    Sink,
-    Step,
-)
 from envbuilder.errors import BuildFailedError, InfrastructureError
 
 
@@ -51,25 +39,25 @@ class FakeEngine:
     every other instruction succeeds.
     """
 
-    script: Callable[[ContainerSpec], Script] = lambda _: Script()
+    script: Callable[[port.ContainerSpec], Script] = lambda _: Script()
     gpu_runtime: bool = False
     root: str = ""
-    registry: dict[str, Image] = field(default_factory=dict)
-    builds: list[BuildRequest] = field(default_factory=list)
-    stages: list[BuildRequest] = field(default_factory=list)
-    runs: list[ContainerSpec] = field(default_factory=list)
+    registry: dict[str, port.Image] = field(default_factory=dict)
+    builds: list[port.BuildRequest] = field(default_factory=list)
+    stages: list[port.BuildRequest] = field(default_factory=list)
+    runs: list[port.ContainerSpec] = field(default_factory=list)
     left_behind: int = 0
     cache: int = 0
-    files: dict[str, tuple[LayerFile, ...]] = field(default_factory=dict)
-    _store: dict[str, Image] = field(default_factory=dict)
+    files: dict[str, tuple[port.LayerFile, ...]] = field(default_factory=dict)
+    _store: dict[str, port.Image] = field(default_factory=dict)
 
-    def info(self) -> EngineInfo:
-        return EngineInfo("fake", "1", "fake", self.gpu_runtime, root=self.root)
+    def info(self) -> port.EngineInfo:
+        return port.EngineInfo("fake", "1", "fake", self.gpu_runtime, root=self.root)
 
-    def add(self, tag: str, content: bytes = b"", labels: Mapping[str, str] | None = None) -> Image:
+    def add(self, tag: str, content: bytes = b"", labels: Mapping[str, str] | None = None) -> port.Image:
         """Put an image into the store; its id depends on its content."""
         diff_id = _digest(content or tag.encode())
-        image = Image(
+        image = port.Image(
             id=_digest(json.dumps([diff_id, dict(labels or {})], sort_keys=True).encode()),
             tags=(tag,),
             digests=(),
@@ -78,18 +66,18 @@ class FakeEngine:
             env={"PATH": "/usr/bin:/bin"},
             user="",
             architecture="amd64",
-            layers=(Layer(diff_id, len(content)),),
+            layers=(port.Layer(diff_id, len(content)),),
         )
         self._store[tag] = image
         return self._named(image)
 
-    def image(self, reference: str) -> Image | None:
+    def image(self, reference: str) -> port.Image | None:
         for tag, image in self._store.items():
             if reference in {tag, image.id, *image.digests} or f"{reference}:latest" == tag:
                 return self._named(image)
         return None
 
-    def build(self, request: BuildRequest, on_step: Callable[[Step], None]) -> Image:
+    def build(self, request: port.BuildRequest, on_step: Callable[[port.Step], None]) -> port.Image:
         (self.stages if request.target else self.builds).append(request)
         entries = context_entries(request.context, request.extra)
         arguments = dict(request.build_args)
@@ -109,20 +97,20 @@ class FakeEngine:
                 _follow(request, f"{word} {rest}", on_step)
         return self.add(request.tag, b"".join(stream(entries)), request.labels)
 
-    def import_base(self, tar: Path, tag: str, labels: Mapping[str, str]) -> Image:
+    def import_base(self, tar: Path, tag: str, labels: Mapping[str, str]) -> port.Image:
         return self.add(tag, tar.read_bytes(), labels)
 
     def reach(self, reference: str) -> None:
         if reference not in self.registry:
             raise InfrastructureError(f"the engine could not reach {reference}: no such host")
 
-    def pull(self, reference: str, _moved: OnBytes | None = None) -> Image:
+    def pull(self, reference: str, _moved: port.OnBytes | None = None) -> port.Image:
         if reference not in self.registry:
             raise InfrastructureError(f"the engine could not pull {reference}: no such host")
         self._store[reference] = self.registry[reference]
         return self._named(self._store[reference])
 
-    def push(self, reference: str, _moved: OnBytes | None = None) -> str:
+    def push(self, reference: str, _moved: port.OnBytes | None = None) -> str:
         image = self._required(reference, "push")
         digest = _digest(b"manifest " + image.id.encode())
         by_digest = f"{reference.rpartition(':')[0]}@{digest}"
@@ -136,7 +124,7 @@ class FakeEngine:
     def remove(self, reference: str) -> None:
         self._store.pop(reference, None)
 
-    def run(self, spec: ContainerSpec, on_stdout: Sink, on_stderr: Sink) -> ContainerResult:
+    def run(self, spec: port.ContainerSpec, on_stdout: port.Sink, on_stderr: port.Sink) -> port.ContainerResult:
         """Follow the script; one that is longer than the time limit is killed at once."""
         self._required(spec.image, "create a container of")
         if spec.gpus != "none" and not self.gpu_runtime:
@@ -148,10 +136,10 @@ class FakeEngine:
             if data and (taken := limit.cut(data)):
                 take(taken)
         if limit.reached:
-            return ContainerResult(137, seconds=script.seconds, flooded=True)
+            return port.ContainerResult(137, seconds=script.seconds, flooded=True)
         if script.seconds > spec.time_limit:
-            return ContainerResult(137, timed_out=True, seconds=spec.time_limit)
-        return ContainerResult(
+            return port.ContainerResult(137, timed_out=True, seconds=spec.time_limit)
+        return port.ContainerResult(
             script.exit_code,
             out_of_memory=script.out_of_memory,
             seconds=max(script.seconds, time.monotonic() - began),
@@ -172,9 +160,9 @@ class FakeEngine:
         yield [buffer.getvalue()]
 
     @contextmanager
-    def layer_files(self, *references: str, without: Collection[int] = ()) -> Iterator[Iterator[LayerStream]]:
+    def layer_files(self, *references: str, without: Collection[int] = ()) -> Iterator[Iterator[port.LayerStream]]:
         layers = (one for name in references for one in self._required(name, "read the files of").layers)
-        streams = (LayerStream(iter(self.files.get(one.diff_id, ())), one.diff_id, one.size) for one in layers)
+        streams = (port.LayerStream(iter(self.files.get(one.diff_id, ())), one.diff_id, one.size) for one in layers)
         yield (stream for stream in streams if stream.size not in without)
 
     def sweep(self) -> int:
@@ -193,10 +181,10 @@ class FakeEngine:
         self.cache -= freed
         return freed
 
-    def _named(self, image: Image) -> Image:
+    def _named(self, image: port.Image) -> port.Image:
         return replace(image, tags=tuple(sorted(tag for tag, other in self._store.items() if other.id == image.id)))
 
-    def _required(self, reference: str, what: str) -> Image:
+    def _required(self, reference: str, what: str) -> port.Image:
         found = self.image(reference)
         if found is None:
             raise InfrastructureError(f"the engine could not {what} {reference}: no such image")
@@ -213,17 +201,17 @@ def _instructions(text: str) -> list[str]:
     return [line.strip() for line in re.sub(r"\\\n", " ", whole).splitlines() if line.strip()]
 
 
-def _follow(request: BuildRequest, instruction: str, on_step: Callable[[Step], None]) -> None:
+def _follow(request: port.BuildRequest, instruction: str, on_step: Callable[[port.Step], None]) -> None:
     """Report one instruction as BuildKit does. Raises BuildFailedError if it exits non-zero."""
-    on_step(Step("started", instruction))
+    on_step(port.Step("started", instruction))
     words = shlex.split(instruction) if instruction.startswith(("RUN echo", "RUN exit")) else []
     if words[:2] == ["RUN", "echo"]:
-        on_step(Step("log", instruction, text=" ".join(words[2:])))
+        on_step(port.Step("log", instruction, text=" ".join(words[2:])))
     if words[:2] == ["RUN", "exit"] and words[2:] != ["0"]:
         error = f"exit code: {words[-1]}"
-        on_step(Step("failed", instruction, error=error))
+        on_step(port.Step("failed", instruction, error=error))
         raise BuildFailedError(f"{request.tag}: step {instruction} failed: {error}", step=f"[2/2] {instruction}")
-    on_step(Step("done", instruction))
+    on_step(port.Step("done", instruction))
 
 
 def _digest(content: bytes) -> str:

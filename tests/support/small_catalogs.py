@@ -4,17 +4,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from envbuilder.catalog import rows
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import (
-    CudaToolkit,
-    Cudnn,
-    CudnnWheel,
-    DriverBranch,
-    Gpu,
-    OperatingSystem,
-    TensorflowRelease,
-    WheelSet,
-)
 from envbuilder.environment import Combination
 from envbuilder.matrix import Targets
 
@@ -22,12 +13,12 @@ SEEN: dict[str, Any] = {"source": ("a test",), "verified": "2026-11-20 made up"}
 
 PYTHONS = ("3.8", "3.9", "3.10")
 SYSTEMS = (
-    OperatingSystem(name="old", short="old", python="3.8", glibc="2.17", image="old:1", suite="old", **SEEN),
-    OperatingSystem(name="mid", short="mid", python="3.9", glibc="2.27", image="mid:1", suite="mid", **SEEN),
-    OperatingSystem(name="new", short="new", python="3.10", glibc="2.36", image="new:1", **SEEN),
+    rows.OperatingSystem(name="old", short="old", python="3.8", glibc="2.17", image="old:1", suite="old", **SEEN),
+    rows.OperatingSystem(name="mid", short="mid", python="3.9", glibc="2.27", image="mid:1", suite="mid", **SEEN),
+    rows.OperatingSystem(name="new", short="new", python="3.10", glibc="2.36", image="new:1", **SEEN),
 )
 TOOLKITS = tuple(
-    CudaToolkit(
+    rows.CudaToolkit(
         version=version,
         driver=driver,
         minimum_driver=minimum,
@@ -46,7 +37,7 @@ TOOLKITS = tuple(
 )
 FILES = {toolkit.version: toolkit.sonames for toolkit in TOOLKITS}
 CUDNNS = tuple(
-    Cudnn(version=version, cuda=cuda, first_capability=first, last_capability="9.0", **SEEN)
+    rows.Cudnn(version=version, cuda=cuda, first_capability=first, last_capability="9.0", **SEEN)
     for version, cuda, first in (
         ("8.6", ("11.0", "11.8"), "5.0"),
         ("8.9", ("11.8", "12.2", "12.5"), "5.0"),
@@ -55,11 +46,13 @@ CUDNNS = tuple(
     )
 )
 WHEELS = (
-    CudnnWheel(package="nvidia-cudnn-cu11", versions=("8.6.0.1", "8.9.1.1"), **SEEN),
-    CudnnWheel(package="nvidia-cudnn-cu12", versions=("8.9.2.1", "9.3.0.1", "9.11.0.1"), **SEEN),
+    rows.CudnnWheel(package="nvidia-cudnn-cu11", versions=("8.6.0.1", "8.9.1.1"), **SEEN),
+    rows.CudnnWheel(package="nvidia-cudnn-cu12", versions=("8.9.2.1", "9.3.0.1", "9.11.0.1"), **SEEN),
 )
 BRANCHES = tuple(
-    DriverBranch(branch=branch, first=f"{branch}.1", cuda=cuda, first_capability=first, last_capability=last, **SEEN)
+    rows.DriverBranch(
+        branch=branch, first=f"{branch}.1", cuda=cuda, first_capability=first, last_capability=last, **SEEN
+    )
     for branch, cuda, first, last in (
         ("450", "11.0", "5.0", "8.0"),
         ("520", "11.8", "5.0", "9.0"),
@@ -69,7 +62,7 @@ BRANCHES = tuple(
     )
 )
 GPUS = tuple(
-    Gpu(
+    rows.Gpu(
         name=name,
         compute_capability=capability,
         architecture="x",
@@ -104,17 +97,17 @@ BUILDS = (
 
 
 @st.composite
-def releases(draw: st.DrawFn, version: str) -> TensorflowRelease:
+def releases(draw: st.DrawFn, version: str) -> rows.TensorflowRelease:
     """Make a release: its Pythons, glibc, CUDA, cuDNN and code are drawn; only some have CUDA wheels of their own."""
     cuda, cudnn, pinned = draw(st.sampled_from(BUILDS))
     own = draw(st.booleans())
     first = draw(st.integers(0, 2))
-    return TensorflowRelease(
+    return rows.TensorflowRelease(
         package="tensorflow",
         version=version,
         gpu=draw(st.booleans()) or own,
         wheels=(
-            WheelSet(
+            rows.WheelSet(
                 arch="x86_64",
                 pythons=PYTHONS[first : draw(st.integers(first + 1, 3))],
                 glibc=draw(st.sampled_from(("2.12", "2.17", "2.27"))),

@@ -19,18 +19,10 @@ from envbuilder.choice import choose
 from envbuilder.engine.port import BuildRequest, Image, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import BuildFailedError, InputError, UsageError
-from envbuilder.image import context, debian, lockfile
+from envbuilder.image import context, debian, lockfile, names
 from envbuilder.image.build import BuildOptions, Built, build_logged, ensure, stored_build
 from envbuilder.image.context import build_files, ensure_lock, ensure_packages, stale, standalone, unused, write_context
 from envbuilder.image.host_settings import REPOSITORY
-from envbuilder.image.names import (
-    BASE_DIGEST_LABEL,
-    BASE_KEY_LABEL,
-    BASE_NAME_LABEL,
-    CREATED_LABEL,
-    REVISION_LABEL,
-    SOURCE_LABEL,
-)
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.verdict import EngineRef
 from envbuilder.workspace import Workspace, content_key, folder_contents, write_atomically
@@ -60,7 +52,7 @@ def vetted() -> Environment:
 
 def engine_with_base(content: bytes = b"root") -> FakeEngine:
     engine = FakeEngine()
-    engine.add(BASE, content, {BASE_KEY_LABEL: debian.recipe("bookworm")})
+    engine.add(BASE, content, {names.BASE_KEY_LABEL: debian.recipe("bookworm")})
     return engine
 
 
@@ -79,7 +71,7 @@ def test_environment_is_built_on_its_base(workspace: Workspace) -> None:
     assert request.context == before
     assert not [name for name in before if name.startswith(runtime().id)]
     assert request.build_args == {"BASE": BASE}
-    assert request.labels == {BASE_NAME_LABEL: BASE, BASE_DIGEST_LABEL: base.id}
+    assert request.labels == {names.BASE_NAME_LABEL: BASE, names.BASE_DIGEST_LABEL: base.id}
     assert (built.fresh, built.environment) == (True, vetted())
     assert built.lock == before[f"{vetted().id}/{lockfile.LOCK}"].decode()
     assert built.record.key == content_key({**before, "base": base.id.encode()})
@@ -128,7 +120,7 @@ def test_labels_name_the_commit_of_the_build_files(workspace: Workspace, remote:
         engine = engine_with_base()
         made(workspace, engine, BuildOptions(no_cache=True))
         found = dict(engine.builds[-1].labels)
-        return {name: found[name] for name in found.keys() - {BASE_NAME_LABEL, BASE_DIGEST_LABEL}}
+        return {name: found[name] for name in found.keys() - {names.BASE_NAME_LABEL, names.BASE_DIGEST_LABEL}}
 
     made(workspace, engine_with_base())
     assert labels() == {}
@@ -136,8 +128,8 @@ def test_labels_name_the_commit_of_the_build_files(workspace: Workspace, remote:
     git("remote", "add", "origin", remote)
     git("add", "images")
     git("commit", "-qm", "one")
-    expected = {REVISION_LABEL: git("rev-parse", "HEAD"), CREATED_LABEL: day}
-    expected |= {SOURCE_LABEL: source} if source else {}
+    expected = {names.REVISION_LABEL: git("rev-parse", "HEAD"), names.CREATED_LABEL: day}
+    expected |= {names.SOURCE_LABEL: source} if source else {}
     assert labels() == expected
     (workspace.root / "other").write_text("x")
     git("add", "other")

@@ -18,17 +18,8 @@ from factories import resolved
 from table_rows import rows
 
 from envbuilder.errors import EnvbuilderError, InfrastructureError, InputError, UsageError
-from envbuilder.image import debian, system_lock
+from envbuilder.image import debian, host_settings, system_lock
 from envbuilder.image.context import templates
-from envbuilder.image.host_settings import (
-    REPOSITORY,
-    apt,
-    config_file,
-    host_files,
-    mirrors,
-    repository,
-    repository_files,
-)
 from envbuilder.image.render import render_context
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.pypi.index_config import configured
@@ -57,18 +48,20 @@ def test_debian_is_had_from_the_configured_mirror(config: Path) -> None:
 
 
 def test_repository_is_the_variable_the_file_or_the_default(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert repository() == "envbuilder/tensorflow"
+    assert host_settings.repository() == "envbuilder/tensorflow"
     config.write_text('[images]\nrepository = "team/tensorflow"\n')
-    assert repository() == "team/tensorflow"
+    assert host_settings.repository() == "team/tensorflow"
     (config.parent / "envbuilder.toml").write_text('repository = "project/tensorflow"\n')
     monkeypatch.chdir(config.parent)
-    assert repository() == "project/tensorflow"
-    monkeypatch.setenv(REPOSITORY, "registry.example.org:5000/team")
-    assert repository() == "registry.example.org:5000/team"
+    assert host_settings.repository() == "project/tensorflow"
+    monkeypatch.setenv(host_settings.REPOSITORY, "registry.example.org:5000/team")
+    assert host_settings.repository() == "registry.example.org:5000/team"
     for wrong in ("team/tensorflow:1", "Team", "-x", "a b", "a/../b"):
-        monkeypatch.setenv(REPOSITORY, wrong)
-        with pytest.raises(UsageError, match=f"{REPOSITORY} '.*': not in the form of the example\n") as refused:
-            repository()
+        monkeypatch.setenv(host_settings.REPOSITORY, wrong)
+        with pytest.raises(
+            UsageError, match=r"TF_ENVBUILDER_REPOSITORY '.*': not in the form of the example\n"
+        ) as refused:
+            host_settings.repository()
         assert refused.value.hint == "write team/tensorflow, without a tag"
 
 
@@ -77,7 +70,8 @@ def test_host_without_a_mirror_takes_that_of_its_base_or_says_so(config: Path, m
     monkeypatch.setenv("HOME", str(config))
     monkeypatch.setenv("XDG_CONFIG_HOME", "")
     monkeypatch.setenv("XDG_CACHE_HOME", "")
-    assert (config_file(), cache_dir()) == (config / ".config/envbuilder/config.toml", config / ".cache/envbuilder")
+    assert host_settings.config_file() == config / ".config/envbuilder/config.toml"
+    assert cache_dir() == config / ".cache/envbuilder"
     monkeypatch.setattr(debian, "_codename", lambda: "")
     with pytest.raises(InfrastructureError, match="no mirror of Debian") as failed:
         system_lock.resolve("bookworm", ("git",))
@@ -111,19 +105,20 @@ def test_repository_is_an_address_and_a_key(config: Path, *, armoured: bool) -> 
     )
     name = f"nvidia-bullseye.{'asc' if armoured else 'gpg'}"
     line = f"deb [arch=amd64 signed-by=/k/{name}] https://p.example.org/cuda/x86_64 /\n"
-    assert repository_files("nvidia-bullseye", "/k") == {"further.list": line.encode(), name: key.read_bytes()}
-    files = host_files(repository="nvidia-bullseye")
+    files = host_settings.repository_files("nvidia-bullseye", "/k")
+    assert files == {"further.list": line.encode(), name: key.read_bytes()}
+    files = host_settings.host_files(repository="nvidia-bullseye")
     assert files["host/apt/further.list"].decode() == line.replace("/k/", "/run/host/apt/")
     assert files[f"host/apt/{name}"] == key.read_bytes()
     config.write_text(config.read_text() + 'suite = "stable main"\n')
-    assert repository_files("nvidia-bullseye", "/k")["further.list"].endswith(b"x86_64 stable main\n")
+    assert host_settings.repository_files("nvidia-bullseye", "/k")["further.list"].endswith(b"x86_64 stable main\n")
 
 
 @rows
 def test_table_of_another_form_is_refused(config: Path, text: str) -> None:
     config.write_bytes(text.encode("latin-1"))
     with pytest.raises(EnvbuilderError, match=r"config\.toml") as failed:
-        (mirrors if "mirrors" in text else apt)()
+        (host_settings.mirrors if "mirrors" in text else host_settings.apt)()
     assert failed.value.hint
     assert "secret" not in str(failed.value) + failed.value.hint
 
@@ -132,7 +127,7 @@ def test_table_of_another_form_is_refused(config: Path, text: str) -> None:
 def test_file_that_is_not_a_key_is_refused(config: Path, key: str) -> None:
     config.write_text(f'[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/x"\nkey = "{key}"\n')
     with pytest.raises(UsageError, match=key):
-        repository_files("nvidia-bullseye", "/k")
+        host_settings.repository_files("nvidia-bullseye", "/k")
 
 
 @pytest.mark.parametrize(
@@ -263,7 +258,7 @@ def test_repository_that_nobody_configured_is_said_before_apt_is_asked(config: P
 
 def files_with(settings: Mapping[str, str], **given: Any) -> dict[str, bytes]:
     with mock.patch.dict(os.environ, {"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1", **settings}, clear=True):
-        return host_files(**given)
+        return host_settings.host_files(**given)
 
 
 def test_named_bundle_wins(tmp_path: Path) -> None:

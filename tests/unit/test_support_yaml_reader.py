@@ -22,16 +22,7 @@ from envbuilder.support.yaml_reader import parse_yaml
 from envbuilder.upgrade.policy import Policy
 from envbuilder.verdict import Verdict
 
-GOOD = b"""\
-name: good
-axes:
-  tensorflow: [2.20.0]
-  python: ["3.10", 3.11]
-  flavor: [cpu, gpu]
-exclude:
-  - {python: "3.10", flavor: gpu, reason: not offered}
-budgets: {size_gb: 2.5}
-"""
+GOOD, ALL_WRONG = (beside(__file__)[name].encode() for name in ("good", "all wrong"))
 
 
 def problems(data: bytes) -> list[tuple[int, str, str]]:
@@ -53,17 +44,7 @@ def test_each_mistake_names_its_line(text: str, line: int, key: str, words: str)
 
 
 def test_all_problems_of_a_file_at_once() -> None:
-    text = b"""\
-name: bad
-name: worse
-axes:
-  tensorflow: ["2.20.0\\n", 2.19.1]
-  python: [3.10]
-  colour: [red]
-exclude:
-  - tensorflow: 2.20.0
-"""
-    assert [line for line, _, _ in problems(text)] == [2, 4, 5, 6, 8]
+    assert [line for line, _, _ in problems(ALL_WRONG)] == [2, 4, 5, 6, 8]
 
 
 def test_empty_file_and_a_matrix_of_nothing_are_refused(tmp_path: Path) -> None:
