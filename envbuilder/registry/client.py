@@ -28,12 +28,8 @@ from envbuilder.support.docker_config import Login, find_login
 from envbuilder.support.threads import WORKERS
 
 CONNECT_S, SILENCE_S = 10.0, 60.0  # seconds to connect, and without a byte
-
 ATTEMPTS, PAUSE_S = 5, 0.2  # of a repeatable request, and the first pause; each is twice as long as the one before
-
-MAX_REDIRECTS, MAX_PAGES, MAX_TAGS, MAX_LIST = 5, 1_000, 100_000, 32 << 20
-"""The last: bytes of one page of a list; any other answer has at most MAX_DOCUMENT."""
-
+MAX_REDIRECTS, MAX_PAGES, MAX_TAGS, MAX_LIST = 5, 1_000, 100_000, 32 << 20  # the last: bytes of one page of a list
 _BUSY_STATUS, _SHORT_PAUSES = (429, 500, 502, 503, 504), ("", "0", "1", "2", "3", "4", "5")
 _REPEATABLE, _REDIRECTS = ("GET", "HEAD", "PUT"), (301, 302, 303, 307, 308)
 _CONTINUE, _SWITCHING = 100, 101
@@ -95,10 +91,13 @@ class Repository:
         address = f"https://{reference.host}/"
         try:
             if not reference.loopback and (proxy := select_proxy(address, get_environ_proxies(address))):
-                self._adapter.proxy_manager_for(prepend_scheme_if_needed(proxy, "http"))  # type: ignore[no-untyped-call]
-        except (ValueError, HTTPError) as error:
-            text = "the proxy of the environment (HTTPS_PROXY, ALL_PROXY) cannot be used"
-            raise InfrastructureError(text, hint="HTTPS_PROXY=http://HOST:PORT, or NO_PROXY=HOST") from error
+                proxy = prepend_scheme_if_needed(proxy, "http")  # type: ignore[no-untyped-call]
+                if not urlsplit(proxy).hostname:
+                    raise ValueError  # noqa: TRY301 - as the library does for others
+                self._adapter.proxy_manager_for(proxy)
+        except (ValueError, TypeError, HTTPError) as error:  # TypeError: requests, for a login without a host
+            hint = "HTTPS_PROXY=http://HOST:PORT, or NO_PROXY=HOST"
+            raise InfrastructureError("the proxy in HTTPS_PROXY or ALL_PROXY cannot be used", hint=hint) from error
         self._authorization, self._base, self._excuse = dict[str, str](), "", ""  # the first: headers by scope
 
     def manifest(self, target: str, *, limit: int = MAX_DOCUMENT) -> Manifest | None:

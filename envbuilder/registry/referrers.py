@@ -123,7 +123,7 @@ def confirm(repository: Repository, subject: str, documents: tuple[Descriptor, .
         if len(found) == len(documents) and not any(one is None or repository.lacking(one) for one in found):
             return
         time.sleep(random.uniform(PAUSE_S, 3 * PAUSE_S) * 2**attempt)  # noqa: S311 - spreads writers, protects nothing
-    text = f"the registry does not list the documents attached to {subject}, or has lost them"
+    text = f"the registry does not list all that is attached to {subject}"
     raise InfrastructureError(text, hint="run the command again in a minute: stored documents stay")
 
 

@@ -17,7 +17,7 @@ from registries import free_port, login, modern_registry
 from table_rows import rows
 from urllib3.connection import HTTPConnection
 
-from envbuilder.errors import EnvbuilderError, InputError, Reason, UsageError
+from envbuilder.errors import EnvbuilderError, InfrastructureError, InputError, Reason, UsageError
 from envbuilder.registry import client
 from envbuilder.registry.client import Repository, Response
 from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
@@ -310,6 +310,15 @@ def test_plain_login_stays_on_this_machine(
         ask(hosts, tmp_path)
     assert caught.value.fault is Reason.BAD_ANSWER
     assert not [address for address in sent if hosts.registry not in address]
+
+
+@pytest.mark.parametrize(
+    "proxy", ["http://ann:b@:", "http://:3128", "http://", ":3128", "http://h:port", "http://[::1"]
+)
+def test_proxy_without_a_host_is_named(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", proxy)
+    with pytest.raises(InfrastructureError, match="HTTPS_PROXY"):
+        Repository(parse("registry.example.org/team/image"), {})
 
 
 def test_refused_connection_is_unreachable_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
