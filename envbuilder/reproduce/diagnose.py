@@ -347,7 +347,12 @@ def deciding_commands(
         known.add("driver")
     if reported.python is not None and reported.os is not None:
         known.add("python")
-    first = "before_catalogue" in facts or (reported.tensorflow is not None and not is_since("2.0", reported))
+    old_cuda = (
+        reported.tensorflow is None and reported.cuda is not None and not versions.at_least(reported.cuda, "10.1")
+    )
+    first = (
+        old_cuda or "before_catalogue" in facts or (reported.tensorflow is not None and not is_since("2.0", reported))
+    )
     wanted = GRAMMAR.open_question((reported.origin or "", *(complaints or reported.complaints))).ask
     asked = {name: GRAMMAR.ask.get(f"{name}{windows}", GRAMMAR.ask[name]) for name in wanted if name not in known}
     if first and "trace" in asked:

@@ -253,7 +253,8 @@ def with_command(row: Finding, case: Case) -> Finding:
     no_image = versions.minor(release.version) not in GRAMMAR.published_tags
     other = row.code is Code.CUDA_MISMATCH and no_image and case.reported.platform != "windows"
     command = _command([release], case, cuda=True, cudnn=True) if row.code is Code.MISSING_LIBRARY or other else ""
-    brought = f"CUDA {release.cuda} and cuDNN {cudnn_for(release)}"
+    newer = " (11.8 has files of the same names)" if "cuda-libraries-11-8" in command and release.cuda != "11.8" else ""
+    brought = f"CUDA {release.cuda}{newer} and cuDNN {cudnn_for(release)}"
     image = places()[case.place].start
     fix = (
         f"An image with {brought}, also as the base of your own: `{command}`."
@@ -381,6 +382,9 @@ _OF_RPM = ("centos", "red hat", "rhel", "rocky", "alma", "oracle", "fedora", "am
 
 def _apart(release: TensorflowRelease, case: Case, *, cuda: bool, cudnn: bool) -> str:
     toolkit, library = release.cuda or "", cudnn_for(release) or ""
+    jammy = re.search(r"\b2[2-9]\.04", case.reported.os or "") is not None
+    if jammy and versions.major(toolkit) == FIRST_BY_MAJOR:  # NVIDIA's packages for it begin with 11.7
+        toolkit, library = "11.8", max(library, "8.6")
     if case.place == "conda" and versions.major(toolkit) < _CONDA_TOOLKIT_ENDS:
         return f"conda install -c conda-forge cudatoolkit={toolkit} cudnn={library}"
     major = versions.major(library)

@@ -136,7 +136,7 @@ def _occurrences(transcript: Transcript, row: LogMessage) -> list[MessageMatch]:
         hit = _compiled(row.regex).search(line)
         if hit is None:
             continue
-        values = {name.removesuffix("_2"): value for name, value in hit.groupdict().items() if value}
+        values = {name.removesuffix("_2").removesuffix("_3"): value for name, value in hit.groupdict().items() if value}
         key = tuple(sorted(values.items()))
         worse = key in seen and (is_title(seen[key]) or (LOGGED.search(line) and not LOGGED.search(seen[key].text)))
         if key not in seen or (row.code is not None and not row.prose and worse):
