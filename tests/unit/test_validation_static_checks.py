@@ -81,6 +81,15 @@ def test_packages_that_differ_from_the_lock_are_reported(layer: Layer, names: li
     assert found == [("LOCK_MISMATCH", name) for name in names]
 
 
+def test_removed_metadata_is_one_finding() -> None:
+    names = ("a", "c", "d", "e", "f")
+    there = {path: file for name in names for path, file in package(name, "1", {f"{name}.py": b"1"}).items()}
+    gone = [path for path in there if path.endswith("/METADATA")]
+    removal = {path: LayerFile(path, "deleted") for path in gone}
+    facts = {"locked": tuple((name, "1") for name in names)}
+    assert codes(locked, there, removal, facts=facts) == [("LOCK_MISMATCH", "metadata")]
+
+
 @rows
 def test_requirement_markers_use_the_image_s_python(requirement: str, code: str | None) -> None:
     user = {f"{SITE}/a-1.dist-info/METADATA": f"Name: a\nVersion: 1\nRequires-Dist: {requirement}\n".encode()}
