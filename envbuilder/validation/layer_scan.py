@@ -3,8 +3,6 @@
 Archives are not unpacked. Values of credentials (`secret_patterns.yaml`) are never quoted.
 """
 
-from __future__ import annotations
-
 import hashlib
 import mmap
 import re
@@ -125,6 +123,11 @@ class FileRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     has_capabilities: bool = False
     interpreter: str = ""
     binary: Binary | None = None
+
+
+class Secret(msgspec.Struct, frozen=True):
+    path: str
+    what: str
 
 
 class LayerRecord(msgspec.Struct, frozen=True):
@@ -280,11 +283,6 @@ def own_version(elf: Elf, window: mmap.mmap) -> str:
     first = window.find(_MARK, at, end)
     built = _BUILT.search(window, first, end) if first >= 0 else None
     return decoding.lossy(built[1]) if built else ""
-
-
-class Secret(msgspec.Struct, frozen=True):
-    path: str
-    what: str
 
 
 class _Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -43,12 +43,11 @@ def locked(subject: ImageContext) -> CheckOutput:
     packages = [(one.name, one.version) for one in subject.python.distributions() if one.name not in left_out]
     findings = _unlike(wanted, _joined(packages))
     removed = {normalise(match[1]): path for path in subject.files.gone if (match := _METADATA.search(path))}
-    bare = [one.subject for one in findings if one.found == "absent" and one.subject in removed]
+    bare = {one.subject: removed[one.subject] for one in findings if one.found == "absent" and one.subject in removed}
     if len(bare) > SHOWN:
-        lost = found(
-            "metadata_removed", count=len(bare), names=", ".join(bare), origin=subject.origin(map(removed.get, bare))
-        )
-        findings = [lost, *(one for one in findings if one.subject not in bare)]
+        findings = [one for one in findings if one.subject not in bare]
+        origin = subject.origin(bare.values())
+        findings.append(found("metadata_removed", count=len(bare), names=", ".join(bare), origin=origin))
     return output([*findings, *_unlocked(subject)], f"{len(wanted)} packages as locked", packages=len(set(packages)))
 
 
