@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from envbuilder.cli.options import FilePath, matrices_argument, moment
 
@@ -43,8 +44,15 @@ def command(
     start = moment(since, now) if since else None
     workspace = Workspace.here()
     catalog = load()
-    if on is not None and repository is None:
-        raise UsageError("--on needs --from", hint="name the registry: --from HOST/REPOSITORY")
+    aged = click.get_current_context().get_parameter_source("max_age") is ParameterSource.COMMANDLINE
+    source = ("--from", "HOST/REPOSITORY", repository)
+    for name, is_given, (other, value, has) in (
+        ("--on", on is not None, source),
+        ("--key", bool(keys), source),
+        ("--max-age", aged, ("--on", "CLASSES", on)),
+    ):
+        if is_given and has is None:
+            raise UsageError(f"{name} needs {other}", hint=f"add {other} {value}, or leave {name} out")
     found = None
     if repository is not None:
         with (shown := Console()).live(), shown.task(repository) as task:

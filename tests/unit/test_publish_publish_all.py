@@ -274,6 +274,11 @@ def test_folder_that_cannot_be_written_is_an_error_of_the_host(tmp_path: Path) -
         pass
 
 
+@pytest.mark.parametrize("words", [("--on", "H100/570"), ("--key", "k"), ("--from", "a.b/c", "--max-age", "1d")])
+def test_report_refuses_options_without_effect(words: tuple[str, ...]) -> None:
+    assert f"{words[-2]} needs --" in run("report", *words, expect=UsageError)
+
+
 def test_report_from_nowhere_or_from_strangers_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key = create(tmp_path)
     said: list[str] = []
