@@ -15,7 +15,7 @@ from urllib.parse import urlencode, urljoin, urlsplit
 import msgspec
 import requests
 from requests.adapters import HTTPAdapter
-from requests.utils import get_environ_proxies, parse_dict_header, prepend_scheme_if_needed, select_proxy
+from requests.utils import get_environ_proxies, prepend_scheme_if_needed, select_proxy
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
@@ -30,11 +30,11 @@ from envbuilder.support.threads import WORKERS
 CONNECT_S, SILENCE_S = 10.0, 60.0  # seconds to connect, and without a byte
 ATTEMPTS, PAUSE_S = 5, 0.2  # of a repeatable request, and the first pause; each is twice as long as the one before
 MAX_REDIRECTS, MAX_PAGES, MAX_TAGS, MAX_LIST = 5, 1_000, 100_000, 32 << 20  # the last: bytes of one page of a list
-_BUSY_STATUS, _SHORT_PAUSES = (429, 500, 502, 503, 504), ("", "0", "1", "2", "3", "4", "5")
+_BUSY_STATUS, _SHORT_PAUSES = (408, 429, 500, 502, 503, 504), ("", "0", "1", "2", "3", "4", "5")
 _REPEATABLE, _REDIRECTS = ("GET", "HEAD", "PUT"), (301, 302, 303, 307, 308)
 _CONTINUE, _SWITCHING = 100, 101
 _OK, _CREATED, _ACCEPTED, _EMPTY, _PART, _FIRST_ERROR = 200, 201, 202, 204, 206, 300
-_UNAUTHORIZED, _FORBIDDEN, _MISSING, _THROTTLED, _SERVER_ERROR = 401, 403, 404, 429, 500
+_UNAUTHORIZED, _FORBIDDEN, _MISSING, _LATE, _THROTTLED, _SERVER_ERROR = 401, 403, 404, 408, 429, 500
 _CODES = re.compile(
     rb'"code"\s*+:\s*+"(BLOB_UNKNOWN|BLOB_UPLOAD_(?:INVALID|UNKNOWN)|DENIED|DIGEST_INVALID|MANIFEST_(?:BLOB_)?UNKNOWN|'
     rb'MANIFEST_INVALID|NAME_(?:INVALID|UNKNOWN)|SIZE_INVALID|TOOMANYREQUESTS|UNAUTHORIZED|UNSUPPORTED)"'
@@ -43,6 +43,8 @@ _CODES = re.compile(
 _InHeader = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]*\Z")]
 _WORD = r"[\w!#$%&'*+.^`|~-]++"
 _VALUE = rf'\s*+=\s*+({_WORD}|"(?:[^"\\]|\\.)*+")'
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+"?')
+_AUTH_PARAMETER = re.compile(rf'(?:^|[\s,])({_WORD})\s*+=\s*+("[^"]*+"|[^\s,"]++)')
 _LINK = re.compile(rf"\s*+<([^<>]*+)>((?:\s*+;(?:\s*+{_WORD}(?:{_VALUE})?+)?+)*+)\s*+(?:,[\s,]*+|\Z)")
 _PARAMETER = re.compile(rf";\s*+({_WORD}){_VALUE}")
 _RELATIONS = re.compile(r"[a-z][a-z0-9.-]*+(?: ++[a-z][a-z0-9.-]*+)*+")
@@ -61,12 +63,10 @@ HTTPConnection.response_class = _FinalResponse
 
 
 class Response(NamedTuple):
-    """A complete answer: status, headers (names in any case) and content; ``address`` is where it came from."""
-
     status: int
-    headers: Mapping[str, str]
+    headers: Mapping[str, str]  # names in any case
     content: bytes
-    address: str
+    address: str  # where it came from, after redirects
 
 
 class _Token(msgspec.Struct, frozen=True):
@@ -181,8 +181,7 @@ class Repository:
     ) -> Response:
         """Send a request below the repository (or to a full address) and return an answer whose status was expected.
 
-        A file is sent from its beginning. ``limit`` limits the answer (bytes). Raises RegistryRefusedError if the
-        registry refuses, RegistryFailedError if it fails or cannot be reached.
+        A file is sent from its beginning. ``limit`` limits the answer (bytes).
         """
         if isinstance(body, bytes) and len(body) > MAX_DOCUMENT:
             raise RegistryRefusedError(Reason.TOO_LARGE, f"a document of {len(body)} bytes: readers refuse it")
@@ -292,11 +291,11 @@ class Repository:
 
     def _authorized(self, challenge: str, scope: str) -> str:
         """Log in as a challenge asks for and return the header of further requests; '' if that is impossible."""
-        login, kind = find_login(self.reference.host, self._environment), challenge.partition(" ")[0].lower()
+        login, (kind, wanted) = find_login(self.reference.host, self._environment), _known_scheme(challenge)
         if login and login.excuse:  # the image may be public: the helper's failure matters only after a refusal
             self._excuse, login = login.excuse, None
         if kind == "bearer":
-            return f"Bearer {self._token(parse_dict_header(challenge[7:]), login, scope)}"  # type: ignore[no-untyped-call]
+            return f"Bearer {self._token(wanted, login, scope)}"
         return login.basic if kind == "basic" and login and login.user else ""
 
     def _token(self, challenge: Mapping[str, str], login: Login | None, scope: str) -> str:
@@ -347,15 +346,27 @@ class Repository:
         (host, step), pause = self._at(answer.address), _asked_pause(answer)
         says = "".join(f", {one.decode()}" for one in dict.fromkeys(_CODES.findall(answer.content)))
         text = f"{host if step else self.reference.name} answered {answer.status}{says} to {method} {_shown(path)}"
-        if answer.status >= _SERVER_ERROR or answer.status == _THROTTLED:
+        if answer.status >= _SERVER_ERROR or answer.status in (_LATE, _THROTTLED):
             is_limit = answer.status == _THROTTLED or pause not in _SHORT_PAUSES
+            fault = Reason.THROTTLED if is_limit else Reason.TOO_SLOW if answer.status == _LATE else Reason.SERVER_ERROR
             text += f" (Retry-After: {pause[:9]})" * pause.isdigit()
-            return RegistryFailedError(Reason.THROTTLED if is_limit else Reason.SERVER_ERROR, text, hint=step)
+            return RegistryFailedError(fault, text, hint=step)
         if answer.status in (_UNAUTHORIZED, _FORBIDDEN):
             excuse = f"; no login was sent: {self._excuse}" if self._excuse else ""
             return RegistryRefusedError(Reason.ACCESS_DENIED, text + excuse, hint=step)
         is_gone = answer.status == _MISSING and method == "GET"
         return RegistryRefusedError(Reason.NOT_THERE if is_gone else Reason.REJECTED, text, hint=step)
+
+
+def _known_scheme(header: str) -> tuple[str, dict[str, str]]:
+    """Return the first scheme of a challenge that is known, and its parameters (RFC 9110, section 11.6.1)."""
+    masked = _QUOTED.sub(lambda text: "_" * len(text[0]), header)
+    schemes = [*re.finditer(r"(?:^|,)\s*+([\w-]++)(?=\s++[^=]|\s*+(?:,|$))", masked)]
+    for number, found in enumerate(schemes):
+        if (kind := found[1].lower()) in ("bearer", "basic"):
+            part = header[found.end() : schemes[number + 1].start() if number + 1 < len(schemes) else None]
+            return kind, {name.lower(): text.strip('"') for name, text in _AUTH_PARAMETER.findall(part)}
+    return "", {}
 
 
 def _asked_pause(answer: Response) -> str:

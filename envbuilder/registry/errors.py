@@ -28,8 +28,6 @@ class RegistryRefusedError(_RegistryError, PublishError):
 
 
 class MalformedError(RegistryRefusedError):
-    """Bytes that are not the expected document."""
-
     def __init__(self, message: str) -> None:
         super().__init__(Reason.BAD_ANSWER, message)
 

@@ -44,8 +44,6 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest's bytes, their type and their digest."""
-
     media_type: str
     content: bytes
     digest: str
@@ -70,7 +68,6 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
 
 def digest_of(content: bytes) -> str:
-    """Return the SHA-256 digest of content, as registries write it."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 

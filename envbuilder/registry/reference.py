@@ -55,7 +55,6 @@ def is_address(text: str) -> bool:
 
 
 def is_loopback(address: str) -> bool:
-    """Return True if the host of an address is this machine."""
     with suppress(ValueError):
         host = urlsplit(address).hostname or ""
         return host == "localhost" or ipaddress.ip_address(host).is_loopback

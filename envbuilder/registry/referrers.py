@@ -74,7 +74,6 @@ class Listing:
 
 
 def fallback_tag(digest: str) -> str:
-    """Return the tag under which registries without the API keep the list (OCI distribution 1.1)."""
     return digest.replace(":", "-")
 
 
@@ -111,10 +110,7 @@ def _entry(manifest: Manifest) -> Descriptor:
 
 
 def confirm(repository: Repository, subject: str, documents: tuple[Descriptor, ...]) -> None:
-    """Read back until every document is listed and stored. Raises InfrastructureError if one is still missing.
-
-    Without the API the list under the tag counts: not everybody may list the documents' own tags.
-    """
+    """Read back until each is in the list itself, and stored. Raises InfrastructureError if one is still missing."""
     for attempt in range(ATTEMPTS):
         if _from_api(repository, subject) is None:
             _list_under_tag(repository, subject, documents)

@@ -816,6 +816,7 @@ WIRE = [
     *everywhere("429", answers(429), "THROTTLED"),
     *everywhere("429 for 46 minutes", answers(429, Retry_After="2760"), "THROTTLED"),
     *everywhere("503 until a date", UNTIL_A_DATE, "THROTTLED"),
+    *everywhere("408", answers(408), "TOO_SLOW"),
     *everywhere("401 without a challenge", answers(401), "ACCESS_DENIED"),
     *everywhere("a redirect to a file", answers(307, Location="file:///etc/passwd"), "BAD_REDIRECT"),
     *everywhere("a redirect out of this machine", answers(307, Location="http://192.0.2.1/x"), "BAD_REDIRECT"),
