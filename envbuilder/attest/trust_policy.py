@@ -211,7 +211,7 @@ def _unmet(item: AttachedStatement, verdict: Verdict, wanted: Requirement, now: 
         yield item.expired()
 
 
-_ON_GPU = ("gpu", "multi-gpu")
+_ON_GPU, _NAME = ("gpu", "multi-gpu"), re.compile(r"(?=[ -~]*+\Z).*[0-9]")  # the name of a GPU, as drivers write it
 
 
 def _failed(verdict: Verdict) -> tuple[CheckResult, ...]:
@@ -228,7 +228,7 @@ def concerns(verdict: Verdict, wanted: Requirement) -> bool:
     """
     failed, host, gpu = _failed(verdict), verdict.host, wanted.gpu
     everywhere = [check for check in failed if check.level not in _ON_GPU or check.outcome == "passed"]
-    nameless = [one for one in host.gpus if not re.search("[0-9]", one.name) and not (gpu and gpu.model_of(one.name))]
+    nameless = [one for one in host.gpus if not _NAME.match(one.name) and not (gpu and gpu.model_of(one.name))]
     if not failed or everywhere or nameless or not host.gpus or not DRIVER.fullmatch(host.driver or ""):
         return True
     other_gpu = gpu is not None and not any(map(gpu.may_be, host.gpus))
