@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from frozen_catalog import up_to
-from table_rows import rows
+from table_rows import beside, rows
 
 from envbuilder.choice import read_fleet
 from envbuilder.compat.check_text import mark
@@ -24,21 +24,7 @@ ENVIRONMENTS = plan(
 ).environments
 
 
-EXPECTED = {
-    # host: the cells of 2.10.1, 2.14.1, 2.15.1, 2.18.1 and 2.21.0, and the newest release
-    "t4-450": ("yes yes no no no", "2.14.1"),
-    "t4-535": ("yes yes yes yes yes", "2.21.0"),
-    "v100-470": ("yes yes if if if", "2.14.1"),
-    "v100-580": ("yes yes yes yes yes", "2.21.0"),
-    "v100-590": ("no no no no no", None),
-    "a100-450": ("yes no no no no", "2.12.1"),
-    "a100-550": ("yes yes yes yes yes", "2.21.0"),
-    "l4-525": ("yes yes yes yes yes", "2.21.0"),
-    "h100-535": ("slow slow slow no no", "2.16.2"),
-    "rtx3090-470": ("yes yes no no no", "2.14.1"),
-    "rtx4090-560": ("yes yes yes yes yes", "2.21.0"),
-    "rtx5090-590": ("? ? ? no no", None),
-}
+EXPECTED = beside(__file__)["cells and newest release"]
 
 
 def test_example_has_twelve_hosts() -> None:

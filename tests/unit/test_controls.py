@@ -11,7 +11,7 @@ import factories
 import msgspec
 import pytest
 from package_folders import MemoryIndex
-from table_rows import rows
+from table_rows import beside, rows
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import read_matrix
@@ -74,21 +74,6 @@ def test_every_code_that_the_suite_can_give_has_a_control() -> None:
     assert {one.code for one in CONTROLS if one.code is not None} == written
 
 
-WITHOUT_CONTROL = {
-    "a control has at most a simulated GPU, which computes nothing": (
-        "gpu-errors-before gpu-first-op gpu-element-wise gpu-placement gpu-matmul gpu-convolution gpu-lstm "
-        "gpu-math-libraries gpu-xla gpu-errors-after gpu-memory-growth gpu-memory-limit gpu-memory-all "
-        "gpu-one-visible gpu-none-visible cuda-timeline multi-gpu-peers multi-gpu-all-reduce multi-gpu-contexts"
-    ),
-    "unit tests break what it reads": "closure architectures layers fresh-user xla-assembles challenge elementary",
-    "nothing breaks TensorFlow there yet": (
-        "first-op gradients mixed-precision xla-cpu operations saved-model checkpoint tflite keras import-split steps "
-        "library-names"
-    ),
-}
-"""The checks that no control makes fail, by the reason."""
-
-
 def test_every_check_has_a_control_or_a_reason_to_have_none() -> None:
     """Name a new check in `checks` of its control: a code that several checks give does not show which one failed."""
     giving = {code: {check.name for check in CHECKS if code in check.codes} for code in Code}
@@ -96,7 +81,7 @@ def test_every_check_has_a_control_or_a_reason_to_have_none() -> None:
     for one in CONTROLS:
         assert one.code is None or giving[one.code] >= set(one.checks), one.name
         shown |= giving[one.code] if one.code and not one.extra and len(giving[one.code]) == 1 else set()
-    without = {name for names in WITHOUT_CONTROL.values() for name in names.split()}
+    without = {name for names in beside(__file__)["without control"].values() for name in names.split()}
     assert shown ^ without == {check.name for check in CHECKS}
 
 

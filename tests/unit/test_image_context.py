@@ -21,14 +21,6 @@ from envbuilder.workspace import Workspace
 
 CATALOG = load()
 LOCK = "tensorflow-cpu==2.20.0 --hash=sha256:" + "0" * 64 + "\n"
-TEMPLATE = """\
-{% extends "Dockerfile.j2" %}
-{% block as_root %}RUN echo of ours
-{% endblock %}
-{% block as_user %}
-# for {{ environment.tensorflow }}
-{% endblock %}
-"""
 TABLES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 WHOLE: dict[str, object] = TABLES["whole"]
 
@@ -46,7 +38,7 @@ def root(tmp_path: Path) -> Path:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     (tmp_path / "ours").mkdir()
-    (tmp_path / "ours/my.Dockerfile.j2").write_text(TEMPLATE)
+    (tmp_path / "ours/my.Dockerfile.j2").write_text(TABLES["template"])
     return tmp_path
 
 

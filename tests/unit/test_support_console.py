@@ -11,7 +11,7 @@ from pathlib import Path
 import progress_player
 import pytest
 from progress_player import NAMES, WIDTHS
-from table_rows import rows
+from table_rows import beside, rows
 from terminals import Terminal, follow
 
 from envbuilder.cli.options import console_of
@@ -199,18 +199,9 @@ def test_pictures_of_the_documentation_are_current(width: int) -> None:
     )
 
 
-DOCKERFILE = """\
-FROM x AS base
-# cuDNN 9.3, 710 MB: of its wheel
-RUN --mount=source=a,target=/b \\
-    sh /run/tools/install cudnn
-RUN true
-"""
-
-
 @rows
 def test_failed_step_has_its_line_of_the_dockerfile(step: str, line: int) -> None:
-    assert console.step_line(step, DOCKERFILE) == line
+    assert console.step_line(step, beside(__file__)["Dockerfile"]) == line
 
 
 def test_names_are_cut_in_the_middle() -> None:
