@@ -160,6 +160,8 @@ def with_values(row: MessageMatch, facts: Facts) -> Facts:
         plain["cudnn_wheel"] = f"nvidia-cudnn-cu{_CUDA_OF_CUDNN_9 if new else cuda}"
     if (of_runtime := old_by(cudnn=plain.get("runtime"))) is not None:
         plain["runtime_release"] = of_runtime.newest
+    if "kernel" in row.values and versions.at_least(row.values["kernel"], row.values["library"]):
+        plain["library_is_older"] = ""
     if "tag" in row.values:
         plain["wheel_python"] = f"{row.values['tag'][0]}.{row.values['tag'][1:]}"
     return {**facts, **row.values, **plain, **lines, **_of_file(row.values.get("library", ""), facts)}
@@ -217,7 +219,7 @@ def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
     found = dict.fromkeys(row.values.get("library", "") for row in rows)
     names = tuple(filter(library_name, found))
     openers = _openers(names, case)
-    if not names or not openers:
+    if not names or not openers or old_release(case.version):
         return None
     cudnn = [name for name in names if "cudnn" in name]
     built = {"CUDA": {row.cuda for row in openers}, "cuDNN": {cudnn_for(row) for row in openers}}
