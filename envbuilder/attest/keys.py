@@ -18,8 +18,7 @@ from envbuilder.support.threads import within
 
 PRIVATE, PUBLIC = "envbuilder.key", "envbuilder.pub"  # the files that `create` makes
 
-READ_S = 15.0  # a key file may be a pipe
-_EXPIRES = "Expires: "
+READ_S, _EXPIRES = 15.0, "Expires: "  # the first: a key file may be a pipe
 _BEGIN, _SECRET = "-----BEGIN PUBLIC KEY-----", "PRIVATE KEY"
 _KEY = re.compile(rf"(?m)^(?:{_EXPIRES}(.*)\n)?({_BEGIN}\n(?:[A-Za-z0-9+/=]+\n)+-----END PUBLIC KEY-----)(?:\n|\Z)")
 _PRIME = (1 << 255) - 19
