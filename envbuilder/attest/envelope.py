@@ -1,7 +1,5 @@
 """Sign and open payloads: DSSE envelopes by keys (DSSE v1), and Sigstore's bundles by keys or by an identity."""
 
-from __future__ import annotations
-
 import base64
 from contextlib import suppress
 from dataclasses import dataclass
@@ -77,7 +75,7 @@ class KeySealer:
     trusted: tuple[PublicKey, ...] = ()
 
     @property
-    def openers(self) -> Openers:
+    def openers(self) -> "Openers":
         own = (self.key.public, *(one.public for one in self.others))
         return (KeyOpener(tuple({key.keyid: key for key in (*self.trusted, *own)}.values())),)
 
@@ -163,7 +161,7 @@ class SigstoreSealer:
     """Signs with the identity of a CI job (its OpenID Connect token)."""
 
     media_type = BUNDLE
-    openers: Openers = ()
+    openers: "Openers" = ()
 
     def token(self) -> str:
         """Return the identity of this job. Raises PublishError if it has none."""

@@ -1,7 +1,7 @@
 """Requirements of a deployment on a verdict, as typed values, and the reasons why a verdict does not meet them."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -177,8 +177,11 @@ def _states(gpu: GpuSeen, word: str) -> bool:
     memory = _MEMORY.fullmatch(word)
     if memory is None or any(map(_MEMORY.fullmatch, words)):
         return False
-    size = int(memory[1]) << 30
-    return 0.9 * size <= gpu.memory <= 1.01 * size
+    return 0.9 <= gpu.memory / (int(memory[1]) << 30) <= 1.01  # noqa: PLR2004 - the bounds above
+
+
+def names_another(version: str, named: Iterable[str]) -> bool:
+    return not all(is_prefix(one, version) for one in named)
 
 
 def comparisons(verdict: Verdict, wanted: Requirement, now: datetime) -> Iterator[tuple[str, Reason, str]]:
@@ -191,7 +194,7 @@ def comparisons(verdict: Verdict, wanted: Requirement, now: datetime) -> Iterato
         yield "environment", Reason.OTHER_ENVIRONMENT, f"this is {name}; {wanted.environment} is required"
     if wanted.tensorflow is not None and not is_prefix(wanted.tensorflow, version):
         yield "tensorflow", Reason.OTHER_ENVIRONMENT, f"its TensorFlow is {version}; {wanted.tensorflow} is required"
-    if has and not all(is_prefix(one, version) for one in wanted.named):
+    if has and names_another(version, wanted.named):
         yield "tag", Reason.OTHER_ENVIRONMENT, f"its TensorFlow is {version}; its tag says {' and '.join(wanted.named)}"
     if verdict.unreal:
         yield "unreal", Reason.SIMULATED, "the verdict was simulated: its driver or GPU was not real"
@@ -220,9 +223,8 @@ def inconsistent(verdict: Verdict) -> str:
     """Return how a real PASSED verdict contradicts itself; '' if it does not. envbuilder makes no such verdict."""
     if verdict.verdict != "PASSED" or verdict.simulated:
         return ""
-    gpus = len(verdict.host.gpus)
-    if gpus < {"gpu": 1, "multi-gpu": 2}.get(verdict.level, 0):
-        return f"it is of level {verdict.level} and its host had {gpus} GPUs"
+    if len(verdict.host.gpus) < {"gpu": 1, "multi-gpu": 2}.get(verdict.level, 0):
+        return f"it is of level {verdict.level} and its host had {len(verdict.host.gpus)} GPUs"
     if unclear := [text for text in (verdict.suite, verdict.lock) if not DIGEST.match(text)]:
         return f"its suite or lock is {unclear[0][:80]!r}, which is not a digest"
     if moment(verdict.started) - moment(verdict.finished) > CLOCK_SKEW:

@@ -1,7 +1,5 @@
 """Choose an environment for a host or a question, and write the lines that build, run, extend and install it."""
 
-from __future__ import annotations
-
 import platform
 import shlex
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Free the engine's disk: intermediate images, and on request all of envbuilder's images."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Tables of compatibility: each cell is the answer of ``envbuilder check`` to one question."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Describe this host, its problems with their fixes, and the environments that it can run."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Explain a finding code or an environment of a matrix."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """List the catalogue's tables, or rows of one that selectors match."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Callable, Iterator, Sequence

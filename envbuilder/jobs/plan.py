@@ -1,7 +1,5 @@
 """Resolve a matrix for the hosts of a fleet, without building anything, and write the plan as text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial

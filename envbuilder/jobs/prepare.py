@@ -1,7 +1,5 @@
 """Lock and render the environments of several matrices."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from envbuilder.choice import Choice

@@ -1,7 +1,5 @@
 """Write the files of a project: its matrix, and files for CI, Compose, development containers and Kubernetes."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The main job: lock, render, build and validate every selected environment; up-to-date steps are skipped."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal

@@ -5,13 +5,12 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 
-from envbuilder.attest.requirements import EnvironmentRequirement, read_environment
+from envbuilder.attest.requirements import EnvironmentRequirement, names_another, read_environment
 from envbuilder.errors import InfrastructureError, PublishError, UsageError
 from envbuilder.publish.results import Tag
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import Manifest
 from envbuilder.registry.reference import Reference, parse
-from envbuilder.versions import is_prefix
 
 ATTEMPTS, PAUSE_S = 5, 0.1  # how often a tag is written until it can be read back; each pause is twice as long
 
@@ -95,7 +94,7 @@ def check_moving(tags: tuple[str, ...], to: Reference, versions: Iterable[str] =
     """Raise UsageError for moving tags that no registry accepts, or that mean something else than these TensorFlows."""
     for tag in tags:
         to.at(tag)
-        other = [one for one in versions if not all(is_prefix(named, one) for named in tensorflow_in(tag))]
+        other = [one for one in versions if names_another(one, tensorflow_in(tag))]
         reasons = (
             (_LISTS.match(tag), "is where a registry keeps the list of an image's statements"),
             (tag.startswith(_STAGING), "is a tag of images without a verdict"),

@@ -1,7 +1,5 @@
 """A job of a fleet, and what a host does for it: check itself, then validate an image or build one."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

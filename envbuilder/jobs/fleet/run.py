@@ -1,7 +1,5 @@
 """Show which environment is validated on which host class; run what is pending, or export it as jobs."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

@@ -5,8 +5,6 @@ next to the attempts that are counted here. Several runs may ask for the same jo
 of the attempt, on which they agree by the scheduler's metadata. It goes on without its run, and the next run joins it.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import platform
