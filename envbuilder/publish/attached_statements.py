@@ -52,7 +52,7 @@ def published(
         names = tuple({subject_of(tag) or tag: None for tag in within(ANSWER_S, repository.tags, slow)})
     except RegistryRefusedError as error:
         if error.fault is Reason.NOT_THERE:
-            error.hint = f"is there a repository {repository.reference.name}? to publish: envbuilder publish --help"
+            error.hint = f"is there a repository {repository.reference.name}? `publish --to` makes it"
         raise
 
     def manifest_at(name: str) -> Manifest | None:
