@@ -195,10 +195,7 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     if program is not None and decisive is None and not (lead is not None and get(program.signature).prose):
         return _of_message(program, terms.with_values(program, facts), {"harmless": harmless})
     shown_by = decisive
-    if lead is not None and cause_of(lead.code).area in {
-        "libraries",
-        "build",
-    }:  # a forecast explains the library that is missing
+    if lead is not None and cause_of(lead.code).area in {"libraries", "build"}:  # it explains the missing library
         shown_by = decisive or next(iter(marked("not_found", case.messages)), None)
     line, quote = (shown_by.line, shown_by.text.removeprefix("# ")) if shown_by else (0, "")
     shown = get(decisive.signature) if decisive else None
@@ -347,15 +344,13 @@ def deciding_commands(
         known.add("driver")
     if reported.python is not None and reported.os is not None:
         known.add("python")
-    old_cuda = (
-        reported.tensorflow is None and reported.cuda is not None and not versions.at_least(reported.cuda, "10.1")
-    )
-    first = (
-        old_cuda or "before_catalogue" in facts or (reported.tensorflow is not None and not is_since("2.0", reported))
-    )
+    if reported.tensorflow is not None:
+        first = not is_since("2.0", reported)
+    else:
+        first = reported.cuda is not None and not versions.at_least(reported.cuda, "10.1")
     wanted = GRAMMAR.open_question((reported.origin or "", *(complaints or reported.complaints))).ask
     asked = {name: GRAMMAR.ask.get(f"{name}{windows}", GRAMMAR.ask[name]) for name in wanted if name not in known}
-    if first and "trace" in asked:
+    if (first or "before_catalogue" in facts) and "trace" in asked:
         asked["trace"] = GRAMMAR.ask["trace_1"]
     if "driver" in asked:  # only it depends on where TensorFlow runs
         asked["driver"] = terms.in_place(place, reported.image, asked["driver"])

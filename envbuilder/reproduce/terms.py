@@ -72,9 +72,6 @@ def terms(case: Case) -> Facts:
     newest = catalog.distributions(catalog.final_versions[-1])[0]
     own = case.python or ""
     missing = marked("not_found", case.messages)
-    lines = {versions.line(one.cuda): None for one in _gpu_builds(case) if one.cuda}
-    by_cuda = {line: _span_of_cuda(line, case) for line in lines}
-    near = [pair for pair in by_cuda.items() if reported.cuda and versions.same_major(pair[0], reported.cuda)]
     gpu, capability = next(iter(gpus_of(reported)), None), case.capability
     finals = [one for one in catalog.releases("tensorflow") if versions.is_final(one.version)]
     last = {python: one.version for one in finals for python in one.pythons}
@@ -98,8 +95,7 @@ def terms(case: Case) -> Facts:
         if not version or is_since("1.14", reported)
         else _GROWTH,
         "gpu": gpu,
-        "of_cuda": by_cuda.get(versions.line(reported.cuda)) if reported.cuda else None,
-        "near_cuda": listed([f"CUDA {line} is that of TensorFlow {own}" for line, own in near]) or None,
+        **(_built_with(reported.cuda, case) if reported.cuda else {}),
         "missing_file": next((text for row in missing if (text := row.values.get("library"))), None),
         "pythons": f"{row.pythons[0]} to {row.pythons[-1]}" if row is not None and row.pythons else old and old.pythons,
         "pinned": wanted if name else None,
@@ -136,9 +132,17 @@ def _gpu_builds(case: Case) -> list[TensorflowRelease]:
     return sorted((row for row in rows if row.gpu), key=lambda row: versions.key(row.version))
 
 
-def _span_of_cuda(line: str, case: Case) -> str:
-    rows = (row for row in _gpu_builds(case) if row.cuda and versions.line(row.cuda) == line)
-    return span(list(dict.fromkeys(versions.minor(row.version) for row in rows)))
+def _built_with(cuda: str, case: Case) -> dict[str, str | None]:
+    """Name the releases that were built with a CUDA, and those of the others of its major."""
+    minors: dict[str, dict[str, None]] = {}
+    for row in _gpu_builds(case):
+        if row.cuda:
+            minors.setdefault(versions.line(row.cuda), {})[versions.minor(row.version)] = None
+    spans = {line: span(list(each)) for line, each in minors.items()}
+    near = [
+        f"CUDA {line} is that of TensorFlow {own}" for line, own in spans.items() if versions.same_major(line, cuda)
+    ]
+    return {"of_cuda": spans.get(versions.line(cuda)), "near_cuda": listed(near) or None}
 
 
 def _new_environment(row: TensorflowRelease | None, platform: str | None) -> str | None:
@@ -386,7 +390,7 @@ def _apart(release: TensorflowRelease, case: Case, *, cuda: bool, cudnn: bool) -
     toolkit, library = release.cuda or "", cudnn_for(release) or ""
     jammy = re.search(r"\b2[2-9]\.04", case.reported.os or "") is not None
     if jammy and versions.major(toolkit) == FIRST_BY_MAJOR:  # NVIDIA's packages for it begin with 11.7
-        toolkit, library = "11.8", max(library, "8.6")
+        toolkit, library = "11.8", max(library, "8.6", key=versions.key)
     if case.place == "conda" and versions.major(toolkit) < _CONDA_TOOLKIT_ENDS:
         return f"conda install -c conda-forge cudatoolkit={toolkit} cudnn={library}"
     major = versions.major(library)
