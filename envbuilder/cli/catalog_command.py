@@ -81,8 +81,8 @@ def refresh_command(version: tuple[str, ...], package: str | None, form: str, *,
 @format_option
 def inspect_command(image: str, form: str) -> None:
     from envbuilder.engine.docker import connect
+    from envbuilder.jobs.base_inspection import inspect_base
     from envbuilder.support.templates import rendered
-    from envbuilder.validation.base_inspection import inspect_base
     from envbuilder.workspace import Workspace, write_document
 
     with (shown := Console()).live(), shown.task(image) as task:

@@ -20,13 +20,13 @@ from envbuilder.engine.port import BuildRequest
 from envbuilder.finding import Code, Severity
 from envbuilder.image.build import Built, ensure
 from envbuilder.image.names import CONTROLS
+from envbuilder.jobs.base_inspection import inspect_base
 from envbuilder.publish.zstd_push import ZstdPusher
 from envbuilder.pypi.client import open_index
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import Descriptor
 from envbuilder.registry.reference import parse
 from envbuilder.support.console import Console
-from envbuilder.validation.base_inspection import inspect_base
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.workspace import Workspace, write_document
 

@@ -13,8 +13,8 @@ from envbuilder.catalog.base_facts import BaseFacts, as_system
 from envbuilder.catalog.store import load
 from envbuilder.engine.port import Image, LayerFile
 from envbuilder.errors import InfrastructureError
+from envbuilder.jobs.base_inspection import found_in, inspect_base
 from envbuilder.probes.suite import loader
-from envbuilder.validation.base_inspection import found_in, inspect_base
 
 CATALOG = load()
 PINNED = "registry.example.org/team/base@sha256:" + "a" * 64
