@@ -114,10 +114,12 @@ def _rows(events: tuple[Event, ...], path: str, *, is_own: bool) -> Iterator[Are
 def _reported(subject: ImageContext, one: _Found) -> Reported:
     row, paths = one.area, sorted(set(one.paths.values()))
     severity = subject.severity if row.severity == "managed" else Severity(row.severity)
+    real = subject.files.resolve(paths[0])
+    linked = f", now {listed([real])}" if one.package is not None and real != paths[0] else ""
     about = {
         "one": one.package,
         "count": len(paths),
-        "paths": listed(paths),
+        "paths": listed(paths) + linked,
         "first": posixpath.basename(paths[0]),
         "origin": subject.origin(paths),
         "user": (subject.image.user or "root")[:80],

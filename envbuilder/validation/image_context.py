@@ -247,12 +247,13 @@ def output(findings: Iterable[Finding], observed: str, **counts: int) -> CheckOu
     return CheckOutput(told, "; ".join(one.message for one in told) or observed, measured)
 
 
-def escaped(text: str) -> str:
-    """Return text of an image for a message: control characters escaped, 80 characters at most."""
-    return text.encode("unicode_escape").decode()[:80]
+def escaped(text: str, most: int = 80) -> str:
+    """Return text of an image for a message: control characters escaped, ``most`` characters at most."""
+    shown = text.encode("unicode_escape").decode()
+    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
 def listed(paths: list[str]) -> str:
     """Write the first paths and the number of others, each safe to print on one line."""
-    shown = ", ".join("/" + path.encode("unicode_escape").decode()[:200] for path in sorted(paths)[:SHOWN])
+    shown = ", ".join("/" + escaped(path, 200) for path in sorted(paths)[:SHOWN])
     return shown + (f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else "")

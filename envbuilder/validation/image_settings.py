@@ -18,7 +18,7 @@ from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image.render import required_cuda
 from envbuilder.support import decoding
 from envbuilder.validation.image_context import CheckOutput, ImageContext, escaped, found, listed, may
-from envbuilder.validation.image_loader import distributions
+from envbuilder.validation.image_loader import distributions, site_of
 from envbuilder.validation.installed_files import area_output
 from envbuilder.workspace import packaged_yaml
 
@@ -121,9 +121,11 @@ def _by_table(subject: ImageContext, env: Mapping[str, str], place: str = "") ->
         severity = subject.severity if weight == "managed" else Severity(weight)
         row = "setting_of_devices" if rule.effect == "devices" and severity is Severity.ERROR else "setting"
         text, shown = rule.message.format(name=escaped(name), value=escaped(value)), escaped(name)
+        row = "setting_of_folder" if rule.closed else row
         if place:
             row, severity, text, shown = "setting_of_place", Severity.WARNING, f"{place}: {text}", f"{place}: {shown}"
-        yield found(row, severity, name=shown, text=text, place=place), rule.effect
+        user = subject.image.user
+        yield found(row, severity, name=shown, text=text, place=place, value=escaped(value), user=user), rule.effect
 
 
 def _in_files(subject: ImageContext) -> Iterator[_Setting]:
@@ -190,7 +192,10 @@ def can_start(subject: ImageContext) -> Iterator[Finding]:
     there = script[:1] in ("-", "$") or subject.files.file(posixpath.join("/", image.workdir, script)) is not None
     is_module = "python" in program and script == "-m"
     if _RUNS_SCRIPT.search(program) and not (module.partition(".")[0] in names if is_module else there):
-        yield found("no_such_script", kind=kind, word=escaped(module if is_module else script))
+        word = module if is_module else posixpath.join("/", image.workdir, script)
+        paths = [path for path in subject.files.paths if not (site_of(path) or subject.is_of_system(path))]
+        others = [path for path in paths if not is_module and path.endswith(f"/{posixpath.basename(word)}")]
+        yield found("no_such_script", kind=kind, word=escaped(word), others=f" ({listed(others)} is)" if others else "")
     for path, row in list(subject.programs(program).items())[:1]:
         python = (row.interpreter or (path if "/" in program else "")).strip("/")
         is_other = _SYSTEM_PYTHON.match(python) and not _has_tensorflow(subject, python)

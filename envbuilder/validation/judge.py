@@ -124,7 +124,7 @@ def _as_consequence(effect: Finding, errors: list[Finding], causes: CheckOutput)
     if effect.severity is not Severity.ERROR or cause is None:
         return effect
     message = f"{effect.message} (follows from {cause.code}: {cause.subject})"
-    return msgspec.structs.replace(effect, severity=Severity.WARNING, message=message)
+    return msgspec.structs.replace(effect, severity=Severity.WARNING, message=message, fix="")  # the cause has one
 
 
 def _is_cause(cause: Finding, effect: Finding, causes: CheckOutput) -> bool:

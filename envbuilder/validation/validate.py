@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 # A check in which a Python of this host describes its TensorFlow.
 IDENTITY = Check(name="identity", level="static", group="static", probe="build_info:identity", proves="", codes=())
-# The checks that find defects of files, variables and driver stubs; errors of other checks may follow from these.
-_CAUSES = ("files", "binaries", "configuration", "no-stub")
+# The checks that find defects of files, variables, packages and stubs; errors of other checks may follow from these.
+_CAUSES = ("files", "binaries", "configuration", "no-stub", "packages", "locked")
 Inspected = tuple[tuple[CheckResult, ...], CheckOutput, tuple[Addition, ...]]
 
 _Owner = tuple[Literal["package", "system package", "files"], str, str]

@@ -57,7 +57,7 @@ def test_second_name_of_nvrtc_leads_to_its_wheel(target: str, *, is_left: bool) 
         (file("etc/cron.d/job", 0o644), "files", "cron"),
         (file("var/spool/cron/crontabs/root", 0o600), "files", "cron"),
         (file("etc/sudoers.d/all", 0o440), "files", "sudo"),
-        (file("root/.ssh/authorized_keys", 0o600), "files", "ssh"),
+        (file("root/.ssh/config", 0o600), "files", "ssh"),
         ({"srv/null": LayerFile("srv/null", "other", mode=0o666)}, "files", "devices"),
         ({"etc/profile": b"export A=2\n"}, "files", "start"),
         ({"etc/nsswitch.conf": b"passwd: files mine\n"}, "files", "names"),
@@ -142,6 +142,14 @@ def test_moved_package_behind_a_link_is_still_its_distribution_s() -> None:
         "opt/numpy/data.bin": b"data",
     }
     assert findings({**moved, **folder("opt/numpy", 0o755)}, "files") == []
+    (changed,) = findings({**moved, **folder("opt/numpy", 0o755), "opt/numpy/__init__.py": b"x"}, "files")
+    assert f"/{SITE}/numpy/__init__.py, now /opt/numpy/__init__.py" in changed.message
+
+
+def test_addition_that_a_user_s_python_runs_is_a_warning_and_public_keys_are_none() -> None:
+    above = {**file("root/.local/lib/python3.11/site-packages/usercustomize.py"), **file("etc/ssh/ssh_known_hosts")}
+    subject = replace(context_of(image_of(OWN, above)), own_layers=1)
+    assert [one.subject for one in findings_of("files", subject)] == ["start of Python"]
 
 
 @pytest.mark.parametrize(

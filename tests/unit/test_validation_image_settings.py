@@ -123,7 +123,7 @@ def test_health_check_without_its_program_is_a_warning(test: list[str], *, is_re
     [
         (("python", "train.py"), True),
         (("python", "/app/a.py"), False),
-        (("python", "-m", "train"), True),
+        (("python", "-m", "serve"), True),
         (("python", "-m", "a.b"), False),
         (("python",), False),
         (("/bin/sh", "-c", "exec python train.py --port ${PORT:-8080}"), True),
@@ -136,8 +136,11 @@ def test_health_check_without_its_program_is_a_warning(test: list[str], *, is_re
 def test_script_of_the_command_that_is_not_in_the_image_is_a_warning(
     words: tuple[str, ...], *, is_absent: bool
 ) -> None:
-    found = configured({**ROOT, "app/a.py": b"1"}, command=words, workdir="/app")
-    assert [one.subject for one in found if "mounted" in one.message] == ["command"] * is_absent
+    found = configured({**ROOT, "app/a.py": b"1", "srv/train.py": b"1"}, command=words, workdir="/app")
+    told = [one.message for one in found if "mounted" in one.message]
+    assert ["serve" in one or "/app/train.py, which is not in the image (/srv/train.py is)" in one for one in told] == [
+        True
+    ] * is_absent
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from envbuilder.validation.image_claims import carried_system_locks, claims
 from envbuilder.validation.image_context import CheckOutput, ImageContext
 from envbuilder.validation.image_loader import ImagePython
 from envbuilder.validation.installed_files import files
+from envbuilder.validation.judge import mark_consequences
 from envbuilder.validation.layer_scan import MAX_KEPT
 from envbuilder.validation.static_checks import (
     complete,
@@ -33,6 +34,8 @@ from envbuilder.validation.static_checks import (
     tools,
     versions,
 )
+from envbuilder.validation.suite_plan import CHECKS
+from envbuilder.validation.validate import run_host_checks
 
 VENV = {"opt/venv/pyvenv.cfg": b"home = /usr/bin\nversion_info = 3.11.2\ninclude-system-site-packages = false\n"}
 FRAMEWORK: Layer = {
@@ -104,6 +107,10 @@ def test_requirement_markers_use_the_image_s_python(requirement: str, code: str 
 def test_two_distributions_of_the_framework_are_a_conflict() -> None:
     there = {**package("tensorflow-cpu", "2.20.0", {}), **package("tensorflow", "2.20.0", {})}
     assert codes(consistent, there) == [("PACKAGE_CONFLICT", "tensorflow")]
+    checks = [one for one in CHECKS if one.name in ("packages", "claims")]
+    marked = mark_consequences(*run_host_checks(context_of(image_of(FRAMEWORK, there)), checks))
+    told = [one for result in marked for one in result.findings if "(follows from PACKAGE_CONFLICT" in one.message]
+    assert {(one.code, one.severity, one.fix) for one in told} == {(Code.IMAGE_CLAIM, Severity.WARNING, "")}
 
 
 def test_dependencies_are_searched_only_in_the_image() -> None:
