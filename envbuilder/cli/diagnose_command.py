@@ -39,7 +39,7 @@ def command(python: str, captured: str | None, *, startup: bool, form: str) -> N
     own = python if not captured and len(words) == 1 and python != sys.executable else ""
     found = diagnose_captured(text, document, load(), python=own, image=image)
     if startup:
-        from envbuilder.reproduce.startup import timed
+        from envbuilder.jobs.startup import timed
 
         phases, slow = timed(python)
         found = msgspec.structs.replace(found, startup=phases, slow=slow)

@@ -23,7 +23,7 @@ def command(report: str, *, dry_run: bool, prove: bool, form: str) -> None:
         document = with_command(analyse(text, load(), driver).document)
     else:  # the engine and the suite take half of the start-up time
         from envbuilder.engine.docker import connect
-        from envbuilder.reproduce.run import ReproduceTools, reproduce
+        from envbuilder.jobs.reproduction import ReproduceTools, reproduce
 
         tools = ReproduceTools(load(), Workspace.here(), connect(), Console().say)
         document = reproduce(text, tools, driver, prove=prove)

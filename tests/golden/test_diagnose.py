@@ -19,10 +19,10 @@ from envbuilder.catalog.store import load
 from envbuilder.cli import root
 from envbuilder.compat.fleet import FleetHost, choose_for
 from envbuilder.environment import Combination
+from envbuilder.jobs.startup import timed
 from envbuilder.reproduce.faults import DiagnoseDocument, as_text, diagnose_captured
 from envbuilder.reproduce.grammar import GRAMMAR
 from envbuilder.reproduce.report.captured import parse
-from envbuilder.reproduce.startup import timed
 from envbuilder.support import subprocesses
 
 FOLDER = Path(__file__).parent / "diagnose"

@@ -8,8 +8,8 @@ from envbuilder.catalog.store import load
 from envbuilder.cli import exit_codes
 from envbuilder.engine.port import Engine
 from envbuilder.finding import Code
+from envbuilder.jobs.reproduction import ReproduceTools, reproduce
 from envbuilder.reproduce.document import ReproduceDocument
-from envbuilder.reproduce.run import ReproduceTools, reproduce
 from envbuilder.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]

@@ -15,11 +15,12 @@ from envbuilder.cli import exit_codes
 from envbuilder.cli.reproduce_command import command
 from envbuilder.errors import InputError
 from envbuilder.finding import Code, Finding, Severity
+from envbuilder.jobs.reproduction import with_deviations
 from envbuilder.reproduce.analysis import analyse, with_command
+from envbuilder.reproduce.compare import RunObservation, compare, proof, repeated_messages
 from envbuilder.reproduce.document import NearestRun, ReproduceDocument, Run
 from envbuilder.reproduce.messages.catalog import get, match
 from envbuilder.reproduce.render import as_markdown, as_text
-from envbuilder.reproduce.run import RunObservation, compare, proof, repeated_messages, with_deviations
 from envbuilder.verdict import Word
 from envbuilder.workspace import Workspace
 

@@ -15,17 +15,11 @@ from envbuilder.environment import Environment
 from envbuilder.errors import BaseUnavailableError, BuildFailedError, InfrastructureError
 from envbuilder.image import debian
 from envbuilder.image.names import BASE_KEY_LABEL
-from envbuilder.reproduce import run
+from envbuilder.jobs import reproduction
+from envbuilder.jobs.reproduction import ReproduceTools, ensured, image_of
+from envbuilder.reproduce.compare import RunObservation
 from envbuilder.reproduce.document import NearestRun, Recipe
 from envbuilder.reproduce.report.captured import SCHEMA
-from envbuilder.reproduce.run import (
-    ImageUnavailableError,
-    ReproduceTools,
-    RunObservation,
-    environment_image,
-    image_of,
-    lock_of,
-)
 from envbuilder.workspace import Workspace
 
 
@@ -39,7 +33,7 @@ def observe(printed: str, tmp_path: Path) -> RunObservation:
 
     engine = FakeEngine(script=script)
     engine.add("ours:1")
-    return run.observe("ours:1", None, ReproduceTools(load(), Workspace(tmp_path), engine, lambda _: None))
+    return reproduction.observe("ours:1", None, ReproduceTools(load(), Workspace(tmp_path), engine, lambda _: None))
 
 
 @rows
@@ -75,10 +69,10 @@ def based(tools: ReproduceTools) -> FakeEngine:
 
 def test_missing_base_raises_base_unavailable(tools: ReproduceTools, environment: Environment) -> None:
     with pytest.raises(BaseUnavailableError, match="no base for debian-bookworm") as caught:
-        environment_image(environment, tools)
+        ensured(environment, tools)
     assert "no such host" in caught.value.message
     assert "mmdebstrap" in caught.value.hint
-    with pytest.raises(ImageUnavailableError, match=r"some/image:1 is not available here"):
+    with pytest.raises(BaseUnavailableError, match=r"some/image:1 is not available here"):
         image_of(Recipe(kind="image", base="some/image:1", dockerfile="FROM some/image:1\n"), None, tools)
 
 
@@ -86,7 +80,7 @@ def test_failed_step_raises_build_failed(tools: ReproduceTools, environment: Env
     engine = based(tools)
     recipe = Recipe(kind="wheels", deviations=("a==1",), dockerfile="ARG BASE\nFROM ${BASE}\nRUN exit 3\n")
     with pytest.raises(BuildFailedError, match="RUN exit 3"):
-        image_of(recipe, environment, tools)
+        image_of(recipe, ensured(environment, tools), tools)
     assert [request.tag.partition(":")[0] for request in engine.builds] == [
         "envbuilder/tensorflow",
         "envbuilder/reproduced",
@@ -96,17 +90,18 @@ def test_failed_step_raises_build_failed(tools: ReproduceTools, environment: Env
 def test_recipe_with_deviations_is_built_once(tools: ReproduceTools, environment: Environment) -> None:
     engine = based(tools)
     recipe = Recipe(kind="wheels", deviations=("a==1",), dockerfile="ARG BASE\nFROM ${BASE}\nRUN echo a\n")
-    first = image_of(recipe, environment, tools)
+    built = ensured(environment, tools)
+    first = image_of(recipe, built, tools)
     assert first.startswith("envbuilder/reproduced:")
-    assert image_of(recipe, environment, tools) == first
+    assert image_of(recipe, built, tools) == first
     assert len(engine.builds) == 2
     assert (tools.workspace.report_build(first.rpartition(":")[2]) / "build.log").is_file()
     committed = tools.workspace.context(environment.id) / "requirements.lock"
-    assert lock_of(environment, tools) == committed.read_text()
+    assert built.lock == committed.read_text()
 
 
 def test_nearest_with_another_driver_is_not_run(tools: ReproduceTools) -> None:
     report = "tensorflow 2.15.1\nGPU: H100\nDriver: 470.82.01\ncuDNN 8.1\nGPU not detected\n"
-    near = run.reproduce(report, tools, prove=True).nearest
+    near = reproduction.reproduce(report, tools, prove=True).nearest
     assert near.proof == NearestRun(needs="it takes driver 525")
     assert based(tools).builds == []
