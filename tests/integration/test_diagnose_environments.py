@@ -61,7 +61,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     made.driver = dict(simulation.env)
     for name, wanted in INSTALLATIONS.items():
         made.uv("venv", "--quiet", "--python", "3.11", made.folder / name)
-        made.pip(made.folder / name / "bin" / "python", "install", *wanted)
+        made.pip(python := made.folder / name / "bin" / "python", "install", *wanted)
+        # The byte code of the first import is shared by all copies.
+        command: list[str | Path] = [python, "-c", "import tensorflow"]
+        subprocess.run(command, check=True, env=os.environ | {"PYTHONDONTWRITEBYTECODE": ""})
     yield made
     shutil.rmtree(made.folder)  # 9 GB
 

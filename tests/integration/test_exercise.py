@@ -15,8 +15,7 @@ from factories import resolved
 from envbuilder.catalog.store import load
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import FILES_AT, ContainerSpec
-from envbuilder.environment import Flavor
-from envbuilder.image import lockfile, removed_files
+from envbuilder.image import removed_files
 from envbuilder.image.build import ensure
 from envbuilder.image.context import build_files
 from envbuilder.image.layers import carried_out
@@ -94,10 +93,10 @@ def goes(name: str) -> Callable[[str], bool]:
     return lambda path: path in files or path.startswith(folders)
 
 
-@pytest.mark.parametrize(("release", "flavor"), [("2.21.0", "cpu"), ("2.20.0", "gpu")])
-def test_nothing_that_goes_is_opened(release: str, flavor: Flavor, tmp_path: Path) -> None:
+def test_nothing_that_goes_is_opened(tmp_path: Path) -> None:
+    """Without a GPU no file of CUDA is opened: the CPU build has the same rows for TensorFlow's own files."""
     engine, catalog = connect(), load()
-    whole, slim = (resolved(tensorflow=release, flavor=flavor, variant=one) for one in ("devel", "runtime"))
+    whole, slim = (resolved(flavor="cpu", variant=one) for one in ("devel", "runtime"))
     images = [ensure(one, catalog, HERE, engine, lambda _: None).record.image for one in (whole, slim)]
     (tmp_path / PROGRAM.name).write_bytes(PROGRAM.read_bytes())
 
@@ -122,5 +121,4 @@ def test_nothing_that_goes_is_opened(release: str, flavor: Flavor, tmp_path: Pat
     answers = [line for line in said.splitlines() if line]
     assert decoding.text(bytes(printed)).splitlines() == answers
     assert len(answers) > 10
-    board = "\ntensorboard==" in (lockfile.of_context(HERE.context(whole.id)) or "")
-    assert [line for line in answers if not line.endswith(" ok")] == ([] if board else ["summaries absent"])
+    assert not [line for line in answers if not line.endswith(" ok")]

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.full]
 MATRIX = """\
 name: four
 axes:
-  tensorflow: ["2.15.1", "2.16.2", "2.19.1", "2.20.0"]
+  tensorflow: ["2.15.1", "2.16.1", "2.16.2", "2.20.0"]
   os: [debian-bookworm]
   flavor: [cpu]
   form: [runtime]

@@ -3,16 +3,15 @@
 
     python exercise.py FOLDER
 
-Prints a line for each part: its name, then ``ok``, ``absent`` where a release does not require what it is about, or the
-class of the exception that ended it; exits 0. The folder is written to. It needs what a container of no network, no GPU
-and two processors has. What it opened is followed from outside (`tests/integration/test_exercise.py`), so it asks for
-what is imported, read or started late; kernels are all in one library, and a few of each kind stand for them.
+Prints a line for each part: its name, then ``ok`` or the class of the exception that ended it; exits 0. The folder is
+written to. It needs what a container of no network, no GPU and two processors has. What it opened is followed from
+outside (`tests/integration/test_exercise.py`), so it asks for what is imported, read or started late; kernels are all
+in one library, and a few of each kind stand for them.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import os
 import subprocess
@@ -26,14 +25,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 import tensorflow as tf
 
-BOARD = importlib.util.find_spec("tensorboard") is not None
-"""Whether TensorBoard is there: from 2.21 on TensorFlow does not require it."""
-
 PARTS: list[Callable[[Path], None]] = []
-
-
-class AbsentError(Exception):
-    """A part is about what this release does not require."""
 
 
 def part(function: Callable[[Path], None]) -> Callable[[Path], None]:
@@ -100,7 +92,7 @@ def training(folder: Path) -> None:
         validation_split=0.25,
         verbose=0,
         callbacks=[
-            *([callbacks.TensorBoard(str(folder / "fit"), histogram_freq=1, profile_batch=(1, 2))] if BOARD else []),
+            callbacks.TensorBoard(str(folder / "fit"), histogram_freq=1, profile_batch=(1, 2)),
             callbacks.CSVLogger(str(folder / "fit.csv")),
             callbacks.EarlyStopping(patience=1),
             callbacks.ModelCheckpoint(str(folder / "fit.weights.h5"), save_weights_only=True),
@@ -245,8 +237,6 @@ def servers(_: Path) -> None:
 
 @part
 def summaries(folder: Path) -> None:
-    if not BOARD:
-        raise AbsentError
     logs = str(folder / "logs")
     with tf.summary.create_file_writer(logs).as_default():
         tf.summary.scalar("a", 1.0, 1), tf.summary.histogram("b", tf.ones(3), 1), tf.summary.text("c", "d", 1)
@@ -321,8 +311,6 @@ def main(folder: Path) -> int:
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 each(folder if each in (saved, summaries, programs) else place)
-        except AbsentError:
-            print(each.__name__, "absent", flush=True)
         except Exception as error:  # whatever a part raises is its answer
             print(each.__name__, type(error).__name__, str(error)[:300].replace("\n", " "), flush=True)
         else:
