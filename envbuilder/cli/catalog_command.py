@@ -26,7 +26,7 @@ def command() -> None: ...
 @click.option("-v", "--verbose", is_flag=True)
 @format_option
 def list_command(table: str | None, form: str, *, selectors: tuple[str, ...], verbose: bool) -> None:
-    from envbuilder.jobs import listing
+    from envbuilder.cli import catalog_listing as listing
 
     found = listing.list_catalog(store.load(), table, selectors)
     finish(found, form, partial(listing.as_text, table=table, sources=verbose))

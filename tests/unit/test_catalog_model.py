@@ -18,8 +18,8 @@ from envbuilder import versions
 from envbuilder.catalog import gpu_code, gpu_names, library_search, store
 from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
 from envbuilder.catalog.rows import Gpu, Ptx, Tables, TensorflowRelease
-from envbuilder.jobs import listing
-from envbuilder.jobs.listing import as_text, list_catalog, names_of
+from envbuilder.cli import catalog_listing as listing
+from envbuilder.cli.catalog_listing import as_text, list_catalog, names_of
 from envbuilder.refresh.rows_file import as_yaml
 from envbuilder.support import tables
 

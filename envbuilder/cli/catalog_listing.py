@@ -41,7 +41,7 @@ _COMPUTED: dict[str, Read] = {
 }
 """Values that are not simply a field."""
 
-_CHOSEN = packaged_yaml("jobs/columns.yaml", dict[str, str])
+_CHOSEN = packaged_yaml("cli/catalog_columns.yaml", dict[str, str])
 """Columns, as ``title: value``, of tables with too many fields for a line, or with better words."""
 
 
