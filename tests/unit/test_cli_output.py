@@ -23,7 +23,7 @@ from table_rows import rows
 
 from envbuilder.catalog import store
 from envbuilder.catalog.store import load
-from envbuilder.cli import root
+from envbuilder.cli import catalog_listing, root
 from envbuilder.cli.output import as_json, flattened, wants_json, write_output
 from envbuilder.cli.schema_command import DOCUMENTS, schema, schema_of
 from envbuilder.compat import check_text
@@ -31,7 +31,7 @@ from envbuilder.compat.check import check as check_question
 from envbuilder.compat.question import Question
 from envbuilder.controls import text as controls_text
 from envbuilder.controls.control import named
-from envbuilder.jobs import choose, clean, compatibility, doctor, explain, listing, plan, run
+from envbuilder.jobs import choose, clean, compatibility, doctor, explain, plan, run
 from envbuilder.jobs.fleet import job as fleet_job
 from envbuilder.jobs.fleet.run import as_text as fleet_text
 from envbuilder.jobs.plan import PlanOptions
@@ -149,9 +149,9 @@ def cases(folder: Path) -> Iterator[Case]:
     yield Case(("doctor",), sample("doctor"), doctor.as_text)
     yield Case(("doctor",), sample("doctor on a bare host"), doctor.as_text)
     yield Case(("clean",), sample("clean"), clean.as_text)
-    for table in (None, *listing.TABLES):
-        listed = listing.list_catalog(CATALOG, table)
-        yield Case(("catalog", "list"), listed, partial(listing.as_text, table=table))
+    for table in (None, *catalog_listing.TABLES):
+        listed = catalog_listing.list_catalog(CATALOG, table)
+        yield Case(("catalog", "list"), listed, partial(catalog_listing.as_text, table=table))
     compatible = compatibility.compatibility(CATALOG, "python")
     yield Case(("catalog", "table"), compatible, partial(compatibility.as_text, catalog=CATALOG))
     for everything in (False, True):
