@@ -130,13 +130,15 @@ class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
 def document_of(error: BaseException, exit_code: int) -> ErrorDocument:
     match error:
         case EnvbuilderError():
-            return ErrorDocument(exit_code=exit_code, message=error.message, next=error.hint, where=_where(error))
+            message = terminal_text.without_keys(error.message)
+            return ErrorDocument(exit_code=exit_code, message=message, next=error.hint, where=_where(error))
         case click.ClickException():
             context = getattr(error, "ctx", None)
             step, names = f"{_command(context)} --help", [one.name for one in context.command.params] if context else []
             if isinstance(error, click.NoSuchOption) and CMD in names:
                 step += "; put -- before CMD"
-            return ErrorDocument(exit_code=exit_code, message=error.format_message(), next=step)
+            message = terminal_text.without_keys(error.format_message())
+            return ErrorDocument(exit_code=exit_code, message=message, next=step)
         case KeyboardInterrupt() | click.Abort():
             return ErrorDocument(
                 exit_code=exit_code, message="interrupted", next="run the same command again to continue"

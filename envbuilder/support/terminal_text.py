@@ -18,6 +18,12 @@ _CI_COMMAND = re.compile(
 )
 """Commands in a job's log: GitHub and GitLab at the start of a line; Azure, TeamCity and GitHub's old form anywhere."""
 
+_PRIVATE_KEY = re.compile(
+    r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----"
+    r"(?:.{0,20000}?-----END [A-Z ]*PRIVATE KEY-----|(?:(?:\s|\\n)*+[A-Za-z0-9+/=]{16,}+)*+)"
+    r"|MC4CAQ[A-Za-z0-9+/=]{32,}+"  # how each unprotected ed25519 key of PKCS 8 begins, without its PEM lines
+)
+"""A key that was given where its path belongs, whole or cut: an error repeats what it does not understand."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&])")
 _ADDRESS = re.compile(r"(?i)(?<=[a-z]):(?=//)|(?<=www)\.")
@@ -28,11 +34,15 @@ _UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u2
 
 def text(foreign: str) -> str:
     """Return a text of several lines without control sequences; tabs and newlines stay."""
-    plain = _SEQUENCE.sub("", foreign.replace("\r\n", "\n"))
+    plain = _SEQUENCE.sub("", without_keys(foreign).replace("\r\n", "\n"))
     if "\r" in plain:  # a terminal shows the text after the last one
         plain = "\n".join(row.rstrip("\r").rpartition("\r")[2] for row in plain.split("\n"))
     plain = _CONTROL.sub("", plain)
     return _broken(_SURROGATE.sub("\ufffd", plain))
+
+
+def without_keys(foreign: str) -> str:
+    return _PRIVATE_KEY.sub("(the text of a private key)", foreign)
 
 
 def line(foreign: str) -> str:
