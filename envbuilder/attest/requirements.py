@@ -30,6 +30,7 @@ _GPU_DETAIL = re.compile(
     rf"nvidia|geforce|tesla|quadro|rtx|gtx|gpu|laptop|sxm[0-9]?|pcie|nvl|hbm[0-9]e?|{_MEMORY.pattern}"
 )
 """Words of a GPU's name that do not decide its model: brand, form factor and memory."""
+_LEAST_MEMORY, _MOST_MEMORY = 0.9, 1.01  # of what a product's name says: drivers report a few percent less, or 1 % more
 _STATED_BY = {**{f"sxm{number}": ("sxm",) for number in range(2, 7)}, "hbm3": ("sxm", "sxm5")}
 """Words that a word of the driver's name implies: it calls an H100 SXM5 ``NVIDIA H100 80GB HBM3``."""
 
@@ -63,7 +64,7 @@ class GpuRequirement:
         return " ".join((self.model, *(word.upper() for word in self.words if word not in _words(self.model))))
 
     def is_met_by(self, gpu: GpuSeen) -> bool:
-        return self.model == (self.model_of(gpu.name) or gpu.name) and all(_states(gpu, word) for word in self.words)
+        return self.may_be(gpu) and all(_states(gpu, word) for word in self.words)
 
     def may_be(self, gpu: GpuSeen) -> bool:
         return self.model == (self.model_of(gpu.name) or gpu.name)
@@ -166,10 +167,7 @@ def _words(name: str) -> tuple[str, ...]:
 
 
 def _states(gpu: GpuSeen, word: str) -> bool:
-    """Return True if a GPU's name has a word, perhaps in two parts (``2080 Ti``), or it has that much memory.
-
-    The memory that a driver reports is a few percent less than the product's, and up to 1 % more.
-    """
+    """Return True if a GPU's name has a word, perhaps in two parts (``2080 Ti``), or it has that much memory."""
     words = _words(gpu.name)
     joined = {one + other for one, other in pairwise(words) if one != "nvidia"}
     if word in {*words, *joined} or any(word in _STATED_BY.get(one, ()) for one in words):
@@ -177,7 +175,7 @@ def _states(gpu: GpuSeen, word: str) -> bool:
     memory = _MEMORY.fullmatch(word)
     if memory is None or any(map(_MEMORY.fullmatch, words)):
         return False
-    return 0.9 <= gpu.memory / (int(memory[1]) << 30) <= 1.01  # noqa: PLR2004 - the bounds above
+    return _LEAST_MEMORY <= gpu.memory / (int(memory[1]) << 30) <= _MOST_MEMORY
 
 
 def names_another(version: str, named: Iterable[str]) -> bool:

@@ -69,11 +69,11 @@ class ValidationTerms:
 
 @dataclass(frozen=True)
 class PublishSession:
-    """The services of one command, its variables and its host."""
+    """The services of one command, its variables and its host; ``say`` may get the number of moved bytes too."""
 
     engine: Engine
     workspace: Workspace
-    say: Callable[[str], None]
+    say: Callable[..., None]
     environment: Mapping[str, str]
     host: HostRef
 
@@ -83,10 +83,10 @@ class PublishTools:
     """The services that publishing one image needs; ``zstd`` pushes instead of the engine if it is set.
 
     ``folder`` stores finished steps, so that the next run continues a killed one; ``terms`` are the conditions of a
-    validation. ``keep`` adds its verdict to the history, once however often it is called.
+    validation.
     """
 
-    engine: Engine
+    session: PublishSession
     repository: Repository
     sealer: Sealer
     validate: Callable[[Reference], Verdict]
@@ -94,8 +94,6 @@ class PublishTools:
     terms: ValidationTerms
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     describe: Describe = lambda name, digest, image: ()  # noqa: ARG005 - the port's names
-    say: Callable[..., None] = lambda *_: None
-    keep: Callable[[Verdict], None] = lambda _: None
     zstd: ZstdPusher | None = None
 
     @property
@@ -132,15 +130,16 @@ def validated(manifest: Manifest, tools: PublishTools, *, again: bool = False) -
     path = tools.verdict_file(manifest.digest)
     verdict = None if again else read_document(path, Verdict)
     if verdict is not None and _is_fresh(verdict, tools.now()):
-        tools.say(f"already validated: {verdict.verdict}")
+        tools.session.say(f"already validated: {verdict.verdict}")
     else:
         reference = tools.repository.reference.at(manifest.digest)
-        tools.say(f"validating {reference}")
-        if tools.engine.image(str(reference)) is None:
-            tools.engine.pull(str(reference))
-        verdict = tools.validate(reference)
+        tools.session.say(f"validating {reference}")
+        if tools.session.engine.image(str(reference)) is None:
+            tools.session.engine.pull(str(reference))
+        verdict = _on_slices(tools.validate(reference), tools.session.host)
         write_document(path, verdict)
-    tools.keep(verdict)  # after the file: a run that is killed in between is not repeated
+    # After the file: a run that is killed in between is not repeated.
+    History(tools.session.workspace.history).add((verdict,))
     if verdict.image.digest != manifest.digest:
         text = f"the verdict is about {verdict.image.digest}, not about {manifest.digest}"
         raise PublishError(text, hint="another image was pushed at the same time: run the command again")
@@ -172,7 +171,7 @@ def attach_all(
     main = verdict_statement(name, verdict, allowed=allowed, answers=answers, previous=previous)
     attached: list[Descriptor] = []
     for each in (main, *((result,) if result else ()), *further):
-        tools.say(f"attaching {each.predicate_type}")
+        tools.session.say(f"attaching {each.predicate_type}")
         attached += attach_signed(tools.repository, tools.sealer, manifest, each)
     confirm(tools.repository, manifest.digest, tuple(attached))
     return tuple(one.digest for one in attached)
@@ -251,7 +250,7 @@ def attach_verdict(tools: PublishTools, *, fresh: bool = False) -> Verdict:
         verdict = validated(manifest, tools, again=fresh)
         stored = attach_all(manifest, verdict, tools)
         remove(tools.verdict_file(manifest.digest))
-    tools.say(f"attached to {tools.repository.reference}: {', '.join(stored)}")
+    tools.session.say(f"attached to {tools.repository.reference}: {', '.join(stored)}")
     return verdict
 
 
@@ -260,25 +259,6 @@ def _on_slices(verdict: Verdict, host: HostRef) -> Verdict:
     if not any(" MIG " in gpu.name for gpu in host.gpus) or verdict.unreal:
         return verdict
     return msgspec.structs.replace(verdict, host=msgspec.structs.replace(verdict.host, gpus=host.gpus))
-
-
-def tools_for(
-    repository: Repository,
-    session: PublishSession,
-    sealer: Sealer,
-    judge: Callable[[Reference], Verdict],
-    folder: Path,
-    terms: ValidationTerms,
-) -> PublishTools:
-    """Return the tools to attach verdicts of ``judge``."""
-
-    def validate(image: Reference) -> Verdict:
-        return _on_slices(judge(image), session.host)
-
-    def keep(verdict: Verdict) -> None:
-        History(session.workspace.history).add((verdict,))
-
-    return PublishTools(session.engine, repository, sealer, validate, folder, terms, say=session.say, keep=keep)
 
 
 def validate_and_attach(
@@ -296,7 +276,8 @@ def validate_and_attach(
     terms = ValidationTerms(session.host, request.profile, request.gpus)
     folder, repository = session.workspace.attached(reference.digest), Repository(reference, session.environment)
     with advising(reference):
-        return attach_verdict(tools_for(repository, session, sealer, judge, folder, terms), fresh=request.fresh)
+        tools = PublishTools(session, repository, sealer, judge, folder, terms)
+        return attach_verdict(tools, fresh=request.fresh)
 
 
 LONGEST_REASON = 1_000  # characters: it is shown in one line

@@ -25,7 +25,7 @@ from envbuilder.image import lockfile, removed_files
 from envbuilder.image.build import Built, digests_of, stored_build
 from envbuilder.image.context import build_files
 from envbuilder.publish import attestation
-from envbuilder.publish.attestation import PublishSession, PublishTools, ValidationTerms, exclusively, tools_for
+from envbuilder.publish.attestation import PublishSession, PublishTools, ValidationTerms, exclusively
 from envbuilder.publish.results import Compression, PublishDocument, PublishRow, Tag
 from envbuilder.publish.tags import FORGETS, check_immutable, confirm_tags, point, staging_tag
 from envbuilder.publish.verification import advising
@@ -76,10 +76,11 @@ def publish_all(
         terms = ValidationTerms(session.host, options.profile, options.gpus, choice.matrix.budgets)
         own = session.workspace.publication(environment.id)
         with shown.task(environment.id) as task:
+            shows = replace(session, say=task.update)
             judge = partial(_judge, built, choice, options, session, task)
-            tools = tools_for(repository, session, sealer, judge, own, terms)
-            describe = partial(_statements, built, replace(session, say=task.update), sbom=options.sbom)
-            return publish(publication, replace(tools, describe=describe, say=task.update, zstd=pusher))
+            describe = partial(_statements, built, shows, sbom=options.sbom)
+            tools = PublishTools(shows, repository, sealer, judge, own, terms, describe=describe, zstd=pusher)
+            return publish(publication, tools)
 
     with shown.live(tuple(environment.id for environment in choice.environments)):
         return PublishDocument(rows=_rows(choice, options, publish_one, shown))
@@ -230,7 +231,7 @@ def publish(publication: Publication, tools: PublishTools) -> PublishRow:
     to = tools.repository.reference
     for tag in publication.tags:
         to.at(tag.name)  # refuses a tag that no registry accepts, before anything is pushed
-    image = tools.engine.image(publication.image)
+    image = tools.session.engine.image(publication.image)
     if image is None:
         raise PublishError(f"the engine has no image {publication.image}", hint=publication.rebuild)
     with exclusively(tools.folder):
@@ -266,35 +267,32 @@ def _published(publication: Publication, tools: PublishTools, image: Image) -> P
     return msgspec.structs.replace(row, published=True, tags=publication.tags)
 
 
-class Staged(msgspec.Struct, frozen=True):
-    """The digest of a pushed image, in a file whose name says where it was pushed to and how."""
-
-    digest: str
-
-
 def _stage(publication: Publication, tools: PublishTools, image: Image) -> Manifest:
-    """Push under the staging tag, unless that is done, and check that the registry has this image."""
+    """Push under the staging tag, unless that is done, and check that the registry has this image.
+
+    The pushed digest is in a file whose name says where it was pushed to and how.
+    """
     key = repr((image.id, str(tools.repository.reference), tools.compression))
     path = tools.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.staged.json"
-    if (before := read_document(path, Staged)) is not None:
-        manifest = tools.repository.manifest(before.digest)
+    if (before := read_document(path, str)) is not None:
+        manifest = tools.repository.manifest(before)
         if manifest is not None and not tools.repository.lacking(manifest):
-            tools.say(f"already pushed: {manifest.digest}")
+            tools.session.say(f"already pushed: {manifest.digest}")
             return manifest
     tag = staging_tag(publication.environment)
     staged = str(tools.repository.reference.at(tag))
-    tools.say(f"pushing {staged}")
+    tools.session.say(f"pushing {staged}")
     if tools.zstd is not None:
-        digest = tools.zstd.push(tools.engine, image, tag)
+        digest = tools.zstd.push(tools.session.engine, image, tag)
     else:
-        tools.engine.tag(image.id, staged)
-        digest = tools.engine.push(staged, partial(tools.say, f"pushing {staged}"))
+        tools.session.engine.tag(image.id, staged)
+        digest = tools.session.engine.push(staged, partial(tools.session.say, f"pushing {staged}"))
     manifest = tools.repository.manifest(digest)
     if manifest is None:
         raise PublishError(f"{staged} was pushed as {digest}, but the registry does not have it", hint=FORGETS)
     if tools.zstd is None and image.id not in (manifest.digest, config_digest(manifest)):
         raise PublishError(f"{staged} holds another image than the one that was pushed ({image.id})", hint=_ONE)
-    write_document(path, Staged(digest))
+    write_document(path, digest)
     return manifest
 
 
@@ -322,7 +320,7 @@ def _promote(publication: Publication, tools: PublishTools, manifest: Manifest) 
         raise PublishError(f"the registry has lost {lost}, a part of {manifest.digest}", hint=FORGETS)
     for tag in publication.tags:
         point(tools.repository, tag, manifest)
-        tools.say(f"{'moved' if tag.moving else 'tagged'} {tools.repository.reference.at(tag.name)}")
+        tools.session.say(f"{'moved' if tag.moving else 'tagged'} {tools.repository.reference.at(tag.name)}")
     confirm_tags(tools.repository, publication.tags)
 
 
@@ -330,8 +328,8 @@ def _tidy(publication: Publication, tools: PublishTools, image: Image) -> None:
     """Remove the names that publishing gave the image in the engine, unless it has no other; a killed run's too."""
     to, tag = tools.repository.reference, staging_tag(publication.environment)
     with suppress(InfrastructureError):
-        if after := tools.engine.image(image.id):
+        if after := tools.session.engine.image(image.id):
             names = {*after.tags, *after.digests} - {*image.digests}
             own = {one for one in names if one == str(to.at(tag)) or one.startswith(f"{to.name}@")}
             for name in own if {*after.tags} - own else ():
-                tools.engine.remove(name)
+                tools.session.engine.remove(name)

@@ -106,7 +106,7 @@ def check_moving(tags: tuple[str, ...], to: Reference, versions: Iterable[str] =
 
 
 def destination(text: str) -> Reference:
-    """Read a repository. Raises UsageError for a tag or digest: publish makes the tags."""
+    """Read a repository. Raises UsageError for a tag or digest: `publish` makes the tags."""
     reference = parse(text)
     if reference.tag or reference.digest:
         more = f"; `publish` makes the tag with --moving {reference.tag}" if reference.tag else ""

@@ -13,7 +13,7 @@ from envbuilder.attest.requirements import Refusal, Refusals, Requirement
 from envbuilder.errors import InfrastructureError, Reason
 from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.reference import Reference
-from envbuilder.support import decoding, terminal_text, yaml_reader
+from envbuilder.support import terminal_text, yaml_reader
 from envbuilder.verdict import HostClassState, Level, Word
 
 _SHOWN, _WIDTH = 12, 600  # reasons in the text, and characters of each; the document has all of them
@@ -29,9 +29,14 @@ class Demanded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def demanded(wanted: Requirement) -> Demanded:
-    values = {name: getattr(wanted, name) for name in Demanded.__struct_fields__}
-    texts = {name: one if isinstance(one, float | None) else str(one) for name, one in values.items()}
-    return decoding.converted(texts, Demanded)
+    return Demanded(
+        level=wanted.level,
+        driver=wanted.driver,
+        gpu=str(wanted.gpu) if wanted.gpu else None,
+        max_age_s=wanted.max_age_s,
+        environment=str(wanted.environment) if wanted.environment else None,
+        tensorflow=wanted.tensorflow,
+    )
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):

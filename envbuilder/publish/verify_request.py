@@ -35,7 +35,7 @@ from envbuilder.attest.statements import Unread
 from envbuilder.attest.trust_policy import AttachedStatement, Evidence, decide, decide_by_class
 from envbuilder.errors import EnvbuilderError, InfrastructureError, Reason, UsageError
 from envbuilder.publish.attached_statements import ANSWER_S, PublishedVerdicts, published, read_statements
-from envbuilder.publish.tags import meant_by, tensorflow_in
+from envbuilder.publish.tags import destination, meant_by, tensorflow_in
 from envbuilder.publish.verification import Verification, advising, demanded, with_next
 from envbuilder.registry.client import Repository
 from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
@@ -131,9 +131,7 @@ def fetch(
     repository: str, keys: tuple[Path, ...], say: Callable[[str], None], update: Callable[..., None] = lambda *_: None
 ) -> PublishedVerdicts:
     """Fetch the verdicts in a repository that trusted keys signed; warn about keys that signed nothing."""
-    reference = parse(repository)
-    if reference.tag or reference.digest:
-        raise UsageError(f"{repository!r} names more than a repository", hint=f"give {reference.name}")
+    reference = destination(repository)
     openers = openers_of(keys, None, None)
     with advising(reference):
         found = published(Repository(reference, os.environ), openers, say, update)

@@ -112,12 +112,13 @@ def _entry(manifest: Manifest) -> Descriptor:
 def confirm(repository: Repository, subject: str, documents: tuple[Descriptor, ...]) -> None:
     """Read back until each is in the list itself, and stored. Raises InfrastructureError if one is still missing."""
     for attempt in range(ATTEMPTS):
-        if _from_api(repository, subject) is None:
-            _list_under_tag(repository, subject, documents)
-        listed = {name for found in _lists(repository, subject) for name in found or ()}
+        tagged, from_api = _lists(repository, subject)
+        listed = tagged.keys() | (from_api or {}).keys()
         found = [repository.manifest(one.digest) for one in documents if one.digest in listed]
         if len(found) == len(documents) and not any(one is None or repository.lacking(one) for one in found):
             return
+        if from_api is None:
+            _list_under_tag(repository, subject, documents)
         time.sleep(random.uniform(PAUSE_S, 3 * PAUSE_S) * 2**attempt)  # noqa: S311 - spreads writers, protects nothing
     text = f"the registry does not list all that is attached to {subject}"
     raise InfrastructureError(text, hint="run the command again in a minute: stored documents stay")

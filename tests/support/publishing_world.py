@@ -15,7 +15,7 @@ from envbuilder.attest.envelope import KeyOpener, KeySealer
 from envbuilder.attest.keys import PrivateKey, create
 from envbuilder.attest.requirements import Requirement
 from envbuilder.engine.port import Engine, Image, OnBytes
-from envbuilder.publish.attestation import PublishTools, ValidationTerms
+from envbuilder.publish.attestation import PublishSession, PublishTools, ValidationTerms
 from envbuilder.publish.publish_all import Publication
 from envbuilder.publish.results import Tag
 from envbuilder.publish.verification import Verification
@@ -25,6 +25,7 @@ from envbuilder.registry.manifests import OCI_MANIFEST, Artifact, Manifest, dige
 from envbuilder.registry.reference import Reference
 from envbuilder.registry.referrers import listing
 from envbuilder.verdict import ImageRef, Verdict
+from envbuilder.workspace import Workspace
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 ENVIRONMENT = "tf2.20.0-py311-cu12.5-cudnn9.3-bookworm"
@@ -74,16 +75,11 @@ class World:
         return Publication(**{**values, **given})
 
     def tools(self, validate: Callable[[Reference], Verdict] | None = None, **given: Any) -> PublishTools:
-        tools = PublishTools(
-            engine=self.engine,
-            repository=self.client(),
-            sealer=KeySealer(self.key),
-            validate=validate or answering(),
-            folder=self.folder / "publish",
-            terms=ValidationTerms(gpu_verdict().host),
-            now=lambda: NOW,
-        )
-        return PublishTools(**{**{name: getattr(tools, name) for name in PublishTools.__dataclass_fields__}, **given})
+        host, say = gpu_verdict().host, given.pop("say", lambda *_: None)
+        session = PublishSession(self.engine, Workspace(self.folder), say, {}, host)
+        judge, folder = validate or answering(), self.folder / "publish"
+        tools = PublishTools(session, self.client(), KeySealer(self.key), judge, folder, ValidationTerms(host))
+        return replace(tools, **{"now": lambda: NOW, **given})
 
     def verified(
         self, target: str = ENVIRONMENT, demand: Requirement | None = None, now: datetime = NOW

@@ -26,7 +26,6 @@ from envbuilder.publish.attestation import (
     ValidationTerms,
     attach_verdict,
     exclusively,
-    tools_for,
 )
 from envbuilder.publish.publish_all import sealer_of
 from envbuilder.publish.verification import Verification
@@ -70,7 +69,7 @@ class Host:
 
         sealer = sealer_of((self.folder / PRIVATE, *self.trusts), keyless=False, environment={})
         folder, terms = self.folder / "attached", ValidationTerms(self.host)
-        return tools_for(Repository(self.reference, {}), session, sealer, judge, folder, terms)
+        return PublishTools(session, Repository(self.reference, {}), sealer, judge, folder, terms)
 
     def attach(self, verdict: Verdict | None = None) -> Verdict:
         return attach_verdict(self.tools(verdict))
