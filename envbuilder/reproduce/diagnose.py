@@ -47,7 +47,7 @@ def predict(case: Case) -> tuple[Finding, ...]:
         memory = {row.code for row in shown if row.code is Code.STALLS} if marked("memory", case.messages) else set()
         shown = tuple(row for row in shown if row.code not in memory)
         proved -= memory
-    elsewhere, tagged = tuple(_other_system(case, shown)), tuple(_other_tag(case.reported))
+    elsewhere, tagged = tuple(_other_system(case, () if symptoms else shown)), tuple(_other_tag(case.reported))
     outranked = {cause_of(code).outranks for code in (() if symptoms else proved)}
     outranked |= {"libraries"} if any(map(is_cause, elsewhere)) else set()
     ruled = tuple(terms.with_command(row, case) for row in forecasts if cause_of(row.code).area not in outranked)
@@ -227,7 +227,7 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     lead = msgspec.structs.replace(lead, message=_better("says", lead, facts), fix=_better("fixes", lead, facts))
     after = _after(lead, case, told)
     if after is not None:
-        pair = f"{after.fix} With that driver: {lead.fix}" if cause_of(after.code).area == "host" else after.fix
+        pair = f"{after.fix} With that driver: {lead.fix}" if cause_of(after.code).area == "host" else _better("fixes", after, facts)
         pair = f"{lead.fix} Then: {_better('fixes', after, facts)}" if lead.code is Code.PACKAGE_CONFLICT else pair
         lead = msgspec.structs.replace(lead, message=f"{lead.message} With it: {after.message}", fix=pair)
     return ReportDiagnosis(
