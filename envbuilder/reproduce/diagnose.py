@@ -199,9 +199,8 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
         shown_by = decisive or next(iter(marked("not_found", case.messages)), None)
     line, quote = (shown_by.line, shown_by.text.removeprefix("# ")) if shown_by else (0, "")
     shown = get(decisive.signature) if decisive else None
-    gpu = facts.get("gpu")
-    if lead is None and gpu is not None and case.asks_for_versions:
-        cause = f"The question is which versions go together for {gpu}: the closest environment below works on it."
+    if lead is None and "gpu" in facts and case.asks_for_versions:
+        cause = f"The question is which versions go together for {facts['gpu']}; the closest environment works on it."
         return ReportDiagnosis(cause=cause, confidence="likely", place="versions", harmless=harmless)
     symptom = shown is not None and shown.layer == "symptom"
     alone = shown is not None and not symptom and not shown.prose and "suggests" not in shown.marks
@@ -227,8 +226,9 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     lead = msgspec.structs.replace(lead, message=_better("says", lead, facts), fix=_better("fixes", lead, facts))
     after = _after(lead, case, told)
     if after is not None:
-        pair = f"{after.fix} With that driver: {lead.fix}" if cause_of(after.code).area == "host" else _better("fixes", after, facts)
-        pair = f"{lead.fix} Then: {_better('fixes', after, facts)}" if lead.code is Code.PACKAGE_CONFLICT else pair
+        own = _better("fixes", after, facts)
+        pair = f"{after.fix} With that driver: {lead.fix}" if cause_of(after.code).area == "host" else own
+        pair = f"{lead.fix} Then: {own}" if lead.code is Code.PACKAGE_CONFLICT else pair
         lead = msgspec.structs.replace(lead, message=f"{lead.message} With it: {after.message}", fix=pair)
     return ReportDiagnosis(
         cause=lead.message.removeprefix(f"Line {line} shows it. "),

@@ -223,7 +223,7 @@ def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
     found = dict.fromkeys(row.values.get("library", "") for row in rows)
     names = tuple(filter(library_name, found))
     openers = _openers(names, case)
-    if not names or not openers or old_release(case.version):
+    if not names or not openers or old_release(case.version) or (not case.version and old_by(cuda=case.reported.cuda)):
         return None
     cudnn = [name for name in names if "cudnn" in name]
     built = {"CUDA": {row.cuda for row in openers}, "cuDNN": {cudnn_for(row) for row in openers}}
