@@ -297,7 +297,7 @@ def _told_apart(case: Case) -> str:
 
 
 _NOTHING = "Nothing to fix."
-_WARNED = re.compile(r": [EW] |^[EW]0000 ")
+_WARNED = re.compile(r": [EW] |^[EW](?:0000| tensorflow/)")
 
 
 def _complained_noise(case: Case) -> MessageMatch | None:
