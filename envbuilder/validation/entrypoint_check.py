@@ -73,7 +73,8 @@ def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: thread
     severity = Severity.WARNING if {"service", "arguments", "network", "capabilities"} & {*names} else Severity.ERROR
     refusal, shown = (own.result.refusal or "").strip()[-500:], " ".join(image.entrypoint)[:200]
     text = "".join(_TEXTS.ends[name]["text"] for name in names if name)
-    printed = ([line.strip() for line in own.printed.splitlines() if line.strip()] or ["nothing"])[-1][:200]
+    lines = own.printed.replace(program, "").splitlines()  # some programs repeat their arguments
+    printed = ([line.strip() for line in lines if line.strip()] or ["nothing"])[-1][:200]
     about = {"refusal": refusal, "entrypoint": shown, "printed": printed, "limit": _LIMIT >> 20}
     wrong = terminal_text.line(text.format(result=own.result, **about))
     whose = f"user {user or image.user or 'root'}"

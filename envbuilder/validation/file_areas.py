@@ -24,7 +24,7 @@ Event = Literal[
 ]  # fmt: skip
 Within = Literal[
     "", "python", "interpreter", "nowhere", "loader", "path", "system", "packages", "sites", "driver", "authorities",
-    "started", "commands", "environment",
+    "started", "commands", "environment", "twin",
 ]  # fmt: skip
 Reporter = Literal["files", "configuration", "secrets", "binaries", "no-stub"]
 
@@ -154,6 +154,9 @@ class _Entries:
             "commands": lambda path, _: path in subject.commands,
             "environment": lambda path, _: path in packages and path.startswith(prefixes),
             "driver": lambda path, _: self._is_of_driver(path),
+            "twin": lambda path, _: (
+                (real := self._files.resolve(path)) in packages and posixpath.dirname(real) == posixpath.dirname(path)
+            ),
             "authorities": lambda path, entry: entry.row.size and not self._is_of_matrix(path),
         }
 

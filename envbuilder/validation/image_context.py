@@ -217,7 +217,7 @@ class CheckOutput:
 
 
 def instruction(layer: Layer) -> str:
-    return layer.created_by.removeprefix("RUN /bin/sh -c ").removesuffix(" # buildkit")
+    return re.sub(r"\A(?:RUN )?/bin/sh -c (?:#\(nop\)\s+)?| # buildkit\Z", "", layer.created_by)
 
 
 class FindingText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

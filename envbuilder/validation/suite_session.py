@@ -140,11 +140,14 @@ class Session:
         return msgspec.json.encode({"token": self._token, "plan": msgspec.Raw(plan), "limit_s": limit_s})
 
     def feed(self, data: bytes) -> None:
-        """Take more of the runner's output, in pieces of any size; more than `OUTPUT_LIMIT` bytes stop the run."""
+        """Take more of the runner's output, in pieces of any size; more than `OUTPUT_LIMIT` bytes stop the run.
+
+        What a run sends after it was stopped does not count: it may end by itself at the same time.
+        """
         self._size += len(data)
         if self._size > OUTPUT_LIMIT and self.stopped is None:
             self.stopped = FLOODED
-        for document in self._reader.feed(data):
+        for document in self._reader.feed(data) if self.stopped is None else ():
             self._last = self._clock()
             try:
                 self._take(decoding.from_json(document, _Event))

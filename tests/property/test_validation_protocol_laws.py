@@ -194,7 +194,10 @@ def test_silent_runner_is_stopped_after_the_limit_of_its_check(import_s: float, 
     assert not session.overdue()
     now += 2.0
     assert session.overdue()
-    assert session.stopped is not None
+    late = {"event": "result", "result": {"name": "product", "outcome": "timeout", "duration_s": limit_s}}
+    session.feed(lines(late, {"event": "end"}))  # its own end came at the same time
+    assert session.violations(session.stopped) == ()
+    assert [one.code for one in session.results(session.stopped)[1].findings] == [Code.PROBE_TIMEOUT]
 
 
 @given(OUTCOMES, st.lists(st.integers(1, 400), max_size=20))

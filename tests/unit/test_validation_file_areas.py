@@ -146,10 +146,21 @@ def test_moved_package_behind_a_link_is_still_its_distribution_s() -> None:
     assert f"/{SITE}/numpy/__init__.py, now /opt/numpy/__init__.py" in changed.message
 
 
-def test_addition_that_a_user_s_python_runs_is_a_warning_and_public_keys_are_none() -> None:
+def test_derived_image_has_warnings_for_code_of_a_user_s_python_and_no_package_database_not_for_public_keys() -> None:
     above = {**file("root/.local/lib/python3.11/site-packages/usercustomize.py"), **file("etc/ssh/ssh_known_hosts")}
-    subject = replace(context_of(image_of(OWN, above)), own_layers=1)
-    assert [one.subject for one in findings_of("files", subject)] == ["start of Python"]
+    status: Layer = {"var/lib/dpkg/status": b""}
+    subject = replace(context_of(image_of({**OWN, **status}, {**above, **dict.fromkeys(status)})), own_layers=1)
+    found = [one for one in findings_of("files", subject) if one.severity is Severity.WARNING]
+    assert [one.subject for one in found] == ["start of Python", "package database"]
+
+
+@pytest.mark.parametrize(
+    ("target", "severity"), [("data.so", "info"), ("/srv/data.so", "error"), ("../data.so", "error")]
+)
+def test_further_name_of_a_library_of_the_same_package_is_listed(target: str, severity: str) -> None:
+    team = package("team", "1", {"team/data.so": b"x"})
+    found = findings({**team, "srv/data.so": b"y", f"{SITE}/team/data.so.1": target}, "files")
+    assert [one.severity.value for one in found if "/team/data.so.1" in one.message] == [severity]
 
 
 @pytest.mark.parametrize(
@@ -195,6 +206,7 @@ def test_folder_of_a_variable_is_one_to_which_the_user_may_write(name: str, valu
     ("made_by", "shown"),
     [
         ("RUN /bin/sh -c cp tool /opt/venv/bin # buildkit", "(layer 2: cp tool /opt/venv/bin)"),
+        ("/bin/sh -c #(nop) COPY file:1 in /opt/venv/bin", "(layer 2: COPY file:1 in /opt/venv/bin)"),
         ("RUN TOKEN=ghp_a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2 sh install", "(layer 2: …)"),
     ],
 )

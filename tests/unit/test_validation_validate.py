@@ -174,6 +174,7 @@ def test_unknown_user_starts_on_a_read_only_root() -> None:
     ("script", "text"),
     [
         (lambda _: Script(stderr=b"Hello\nsh: python: not found\n\n", exit_code=127), "printed: sh: python: not found"),
+        (lambda spec: Script(stderr=f"unknown: {spec.command[-1]}\n".encode(), exit_code=2), "printed: unknown:"),
         (lambda _: Script(stdout=b"envbuilder-user-start [1]\n"), "without a product"),
         (lambda spec: Script(stdout=printed(spec, product=[0.0] * 49)), "that it printed is wrong"),
         (lambda _: Script(exit_code=127, refusal="no such file"), "cannot start: no such file"),
@@ -182,7 +183,7 @@ def test_unknown_user_starts_on_a_read_only_root() -> None:
         (lambda _: Script(exit_code=137, out_of_memory=True), "out of memory"),
         (lambda _: Script(stdout=b"x" * (33 << 20)), "printed more than"),
     ],
-    ids=["swallows", "odd", "wrong", "refuses", "hangs", "goes on", "memory", "floods"],
+    ids=["swallows", "echoes", "odd", "wrong", "refuses", "hangs", "goes on", "memory", "floods"],
 )
 def test_start_that_fails_for_users_is_user_start(script: Callable[[ContainerSpec], Script], text: str) -> None:
     result, _ = started(script)
