@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -59,8 +60,8 @@ def listed(head: str, row: str, size: int, tail: str, **more: object) -> Poured:
 
 def bomb(size: int = 8 << 30) -> Poured:
     """Answer with a few megabytes that unpack to gigabytes."""
-    one = gzip.compress(bytes(64 << 20), 9)
-    return Poured(lambda: (one for _ in range(size >> 26)), (("Content-Encoding", "gzip"),), kind=OCI_MANIFEST)
+    one = cache(lambda: gzip.compress(bytes(64 << 20), 9))
+    return Poured(lambda: (one() for _ in range(size >> 26)), (("Content-Encoding", "gzip"),), kind=OCI_MANIFEST)
 
 
 Answers = dict[str, Poured]

@@ -3,7 +3,7 @@
 import ast
 import re
 import string
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -103,7 +103,6 @@ def test_code_is_explained_in_any_case_and_an_unknown_one_has_near_misses(tmp_pa
 
 
 PACKAGE = Path(envbuilder.__file__).parent
-MODULES = [path.read_text() for part in ("compat", "reproduce") for path in (PACKAGE / part).rglob("*.py")]
 OF_CANDIDATE = {"arch", "python", "cuda", "cudnn", "driver", "name", "package", "version", "built", "image"}
 OF_DEVICE = set(Device("", "").facts)
 ORIGINS = set(get_args(Origin))
@@ -126,9 +125,12 @@ def dict_keys(function: ast.FunctionDef, functions: dict[str, ast.FunctionDef]) 
     return {str(key.value) for node in nodes for key in node.keys if isinstance(key, ast.Constant)}
 
 
-def calls() -> Iterator[tuple[set[Code], set[str], set[str]]]:
-    """Yield the codes, the strings that may be the variant, and the fields of each call that writes a finding."""
-    for module in map(ast.parse, MODULES):
+@cache
+def calls() -> list[tuple[set[Code], set[str], set[str]]]:
+    """Return the codes, the strings that may be the variant, and the fields of each call that writes a finding."""
+    found = []
+    for path in (*(PACKAGE / "compat").rglob("*.py"), *(PACKAGE / "reproduce").rglob("*.py")):
+        module = ast.parse(path.read_text())
         functions = {node.name: node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)}
         for function in functions.values():
             for node in ast.walk(function):
@@ -144,15 +146,13 @@ def calls() -> Iterator[tuple[set[Code], set[str], set[str]]]:
                 names |= OF_DEVICE if "device.facts" in text or "_fields" in text else set()
                 codes = {Code[code.attr]} if isinstance(code, ast.Attribute) else set(Code)
                 variants = strings(module if isinstance(variant, ast.Name) else variant)
-                yield codes, variants | (ORIGINS if codes == {Code.OTHER_BUILD} else set()), names
-
-
-CALLS = list(calls())
+                found.append((codes, variants | (ORIGINS if codes == {Code.OTHER_BUILD} else set()), names))
+    return found
 
 
 @pytest.mark.parametrize(("code", "variant", "text"), TEXTS, ids=lambda value: value if isinstance(value, str) else "")
 def test_finding_is_written_by_a_rule_that_gives_its_fields(code: Code, variant: str, text: FindingText) -> None:
-    writers = [names for codes, variants, names in CALLS if code in codes and variant in variants]
+    writers = [names for codes, variants, names in calls() if code in codes and variant in variants]
     assert any(fields_of(text) <= names for names in writers), (code, variant, fields_of(text), writers)
 
 

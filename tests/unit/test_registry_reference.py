@@ -350,7 +350,7 @@ def test_refused_connection_is_unreachable_and_tried_again(monkeypatch: pytest.M
     assert len(tried) == client.ATTEMPTS
 
 
-DATA = b"".join(b"%d, " % number for number in range(400_000))
+DATA = b"".join(b"%d, " % number for number in range(40_000)) * 10
 NAME = digest_of(DATA)
 
 

@@ -1,5 +1,6 @@
 """The report, before any browser: what the page shows, nothing in it is markup; and the formats for machines."""
 
+import importlib
 import itertools
 import json
 import os
@@ -9,13 +10,13 @@ import subprocess
 import time
 import urllib.request
 from datetime import UTC, datetime
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import xmlschema
 from factories import (
     A100,
     H100,
@@ -401,17 +402,18 @@ EVERY = (
 )
 
 
-def xml_schemas() -> list[xmlschema.XMLSchema]:
-    published = os.environ.get("TF_ENVBUILDER_JUNIT_SCHEMA")
-    return [xmlschema.XMLSchema(str(path)) for path in (SCHEMAS / "junit.xsd", published) if path]
+@cache
+def xml_schemas() -> list[Any]:
+    schema = importlib.import_module("xmlschema").XMLSchema  # it is large, and here alone
+    return [schema(str(path)) for path in (SCHEMAS / "junit.xsd", os.environ.get("TF_ENVBUILDER_JUNIT_SCHEMA")) if path]
 
 
 def test_junit_has_its_shape() -> None:
     for schema in xml_schemas():
         schema.validate(junit(EVERY))
         schema.validate(junit(()))
-        with pytest.raises(xmlschema.XMLSchemaException):
-            schema.validate(junit(EVERY).replace("<testcase", "<test-case", 1).replace("</testcase", "</test-case", 1))
+        with pytest.raises(ValueError, match="test-case"):
+            schema.validate(junit(EVERY).replace("testcase", "test-case"))
 
 
 def test_record_that_cannot_be_read_is_in_every_export(tmp_path: Path) -> None:

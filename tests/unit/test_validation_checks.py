@@ -7,6 +7,7 @@ import shutil
 import string
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -227,7 +228,7 @@ def test_malformed_message_is_a_protocol_violation(payload: bytes) -> None:
     assert made.host == HostRef()
 
 
-MODULES = sorted(name for name in probe_files() if name.endswith(".py"))
+MODULES = sorted(name for name in SOURCES if name.endswith(".py"))
 
 
 class Bare(ast.NodeTransformer):
@@ -286,18 +287,18 @@ def strings(node: ast.AST) -> set[str]:
     return {one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)}
 
 
-def calls() -> Iterator[tuple[set[str], set[str]]]:
-    """Yield the strings that may be the row's name, and the fields, of each call that writes a finding."""
+@cache
+def calls() -> list[tuple[set[str], set[str]]]:
+    """Return the strings that may be the row's name, and the fields, of each call that writes a finding."""
+    found = []
     for module in (ast.parse(path.read_text()) for path in Path(image_context.__file__).parent.glob("*.py")):
         for node in ast.walk(module):
             function = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             if isinstance(node, ast.Call) and function in PARTIAL and node.args:
                 name = node.args[0]
                 fields = {keyword.arg for keyword in node.keywords if keyword.arg}
-                yield strings(module if isinstance(name, ast.Name) else name), fields | PARTIAL[function]
-
-
-CALLS = list(calls())
+                found.append((strings(module if isinstance(name, ast.Name) else name), fields | PARTIAL[function]))
+    return found
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -305,7 +306,7 @@ def test_finding_is_written_by_a_check_that_gives_its_fields(name: str) -> None:
     row = TEXTS[name]
     parts = (row.subject, row.message, row.requires, row.found, row.fix)
     fields = {field.split(".")[0] for part in parts for _, field, _, _ in string.Formatter().parse(part) if field}
-    assert any(fields <= given for names, given in CALLS if name in names), fields
+    assert any(fields <= given for names, given in calls() if name in names), fields
 
 
 def test_text_of_an_image_starts_no_line_of_a_report() -> None:
