@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from closed import closed
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 yaml.safe_load = partial(yaml.load, Loader=yaml.CSafeLoader)
 """The tables of tests are read ten times as fast by libyaml, 2 s in each worker."""
 
-settings.register_profile("fixed", derandomize=True, deadline=None)
+settings.register_profile("fixed", max_examples=40, derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=200, deadline=None)
 settings.load_profile("fixed")
 
@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     first = {item.path for item in items if item.get_closest_marker("engine") or item.get_closest_marker("network")}
     for item in items:
-        if item.path.parent.name == "property":
+        if item.path.parent.name == "property" or is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker("law")
 
     def place(item: pytest.Item) -> tuple[bool, bool, bool]:
