@@ -49,12 +49,12 @@ def test_verdicts_have_a_colour_in_tables_on_a_terminal_and_none_in_a_pipe(
     monkeypatch.delenv("NO_COLOR", raising=False)
     if no_color:
         monkeypatch.setenv("NO_COLOR", no_color)
-    follow(terminals := [Terminal(width, [PLAYER, "table"]) for width in WIDTHS])
+    follow([one := Terminal(WIDTHS[0], [PLAYER, "table"])])
+    # pyte names yellow brown
     wanted = {"PASSED": {"default" if no_color else "green"}, "INCONCLUSIVE": {"default" if no_color else "brown"}}
-    for one in terminals:  # pyte names yellow brown
-        shown = "".join(one.screen.display)
-        cells = [cell for row in range(24) for cell in (one.screen.buffer[row][at] for at in range(one.screen.columns))]
-        assert {word: {cells[shown.index(word) + at].fg for at in range(len(word))} for word in wanted} == wanted
+    shown = "".join(one.screen.display)
+    cells = [one.screen.buffer[row][at] for row in range(24) for at in range(one.screen.columns)]
+    assert {word: {cells[shown.index(word) + at].fg for at in range(len(word))} for word in wanted} == wanted
     piped = subprocess.run([sys.executable, PLAYER, "table"], capture_output=True, check=True).stdout
     assert (b"PASSED" in piped, b"\x1b" in piped) == (True, False)
 
