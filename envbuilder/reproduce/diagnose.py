@@ -63,8 +63,7 @@ def predict(case: Case) -> tuple[Finding, ...]:
         kept = ()  # the other build explains it
     if tagged:
         kept = tuple(row for row in kept if row.code is not Code.PACKAGE_CONFLICT)
-    if case.reported.origin == "jetson":  # no wheel of the index fits it
-        kept = tuple(row for row in kept if not cause_of(row.code).no_wheel)
+    kept = tuple(row for row in kept if case.reported.origin != "jetson" or not cause_of(row.code).no_wheel)
     known = (*tagged, *kept, *builds)
     codes = frozenset(row.code for row in known if is_cause(row))
     return causes.by_cause((*known, *causes.slow_starts(case, codes)), proved)

@@ -219,6 +219,7 @@ class Case:
             "driver_behind": driver_cuda and cuda and not versions.at_least(driver_cuda, versions.line(cuda)),
             "cuda_of_driver": said == {Trust.MENTIONED} and driver_cuda == reported.cuda,
             "unserved": self.capability and not self.catalog.with_code_for(self.capability),
+            "served": self.release and self.release.version in self.catalog.with_code_for(self.capability or "0.0"),
         }
         known = {text for row in self.messages for text in (row.signature, f"{get(row.signature).layer} message")}
         known |= {f"{name}={value.lower()}" for name, value in reported.environment.items()}
