@@ -75,12 +75,17 @@ def meant_by(tag: str) -> EnvironmentRequirement | None:
     return None
 
 
+_NAME = r"(?:tf|tensorflow)(?:[-_.]?(?:cpu|gpu|nightly))?"
 _TENSORFLOW = re.compile(
-    r"(?<![a-z0-9])(?:tf|tensorflow)(?:[-_]?v?(?=[0-9]+\.)|v?(?=[0-9](?![0-9])))"
-    r"([0-9]+(?:\.[0-9]{1,4})*)"
-    r"(?:(?:[._-]?(rc|(?:dev|alpha|beta)(?=[._-]?[0-9]))|\.?([ab])(?=[0-9]))[._-]?([0-9]{0,4}))?(?![a-z0-9.])"
+    rf"(?:(?<![a-z0-9]){_NAME}[-_.]*v?(?=[0-9]+\.[0-9])|{_NAME}[-_.]*v?(?=[12]\.[0-9])"
+    rf"|(?<![a-z0-9]){_NAME}v?(?=[0-9](?:(?:rc|[ab])[0-9]+)?(?![a-z0-9.])))"
+    r"([0-9]+(?:\.[0-9]{1,4}(?![0-9]))*+)"
+    r"(?:(?:[._-]?(rc|(?:dev|alpha|beta)(?=[._-]?[0-9]))|\.?([ab])(?=[0-9]))[._-]?([0-9]{0,8}))?"
 )
-"""A version after the name, with a pre-release as PEP 440 spells it; a stage without a number is an application's."""
+"""A version after the name, whatever surrounds them; a major version, or another than 1 or 2, if they are a word.
+
+A pre-release is spelled as in PEP 440. A stage without a number is an application's.
+"""
 _KINDS = {"alpha": "a", "beta": "b", "dev": ".dev"}
 
 
