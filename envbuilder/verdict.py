@@ -240,6 +240,8 @@ def contradiction(verdict: Verdict) -> str:
         bad = [check.name for check in verdict.checks if check.outcome != "skipped" and not is_passed(check)]
         if bad or errors:
             return f"it says PASSED, but its own results give errors: {', '.join(bad) or 'in no check'}"
+        if not {*required_levels(flavor, gpus=1)} <= {*verdict.requires}:
+            return f"it says PASSED, but only the levels {', '.join(verdict.requires) or 'none'} were required"
         has_driver = (verdict.host.driver or "").replace(".", "").isdecimal()
         if verdict.level in LEVELS[3:] and (flavor == "cpu" or not has_driver):
             lacking = "GPU image" if flavor == "cpu" else "driver"

@@ -17,10 +17,10 @@ from envbuilder.support import decoding
 from envbuilder.support.threads import within
 
 PRIVATE, PUBLIC = "envbuilder.key", "envbuilder.pub"  # the files that `create` makes
-
 READ_S, _EXPIRES = 15.0, "Expires: "  # the first: a key file may be a pipe
 _BEGIN, _SECRET = "-----BEGIN PUBLIC KEY-----", "PRIVATE KEY"
 _KEY = re.compile(rf"(?m)^(?:{_EXPIRES}(.*)\n)?({_BEGIN}\n(?:[A-Za-z0-9+/=]+\n)+-----END PUBLIC KEY-----)(?:\n|\Z)")
+_LIMIT = re.compile(rf"(?m)^{_EXPIRES}(.*)$")
 _PRIME = (1 << 255) - 19
 _ORDER_8 = int.from_bytes(bytes.fromhex("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a"), "little")
 _SMALL_ORDER = (0, 1, _PRIME - 1, _ORDER_8, _PRIME - _ORDER_8)
@@ -62,7 +62,7 @@ class PrivateKey:
 
 
 def create(folder: Path, *, password: str | None = None, expires: datetime | None = None) -> PrivateKey:
-    """Make a key pair in a folder; only its owner can read the private half, ``expires`` is in the public half."""
+    """Make a key pair in a folder; only its owner can read the private half. Both halves say when it ``expires``."""
     serialization, ed25519, *_ = _cryptography()
     secret, public = folder / PRIVATE, folder / PUBLIC
     if (taken := next((path for path in (secret, public) if os.path.lexists(path)), None)) is not None:
@@ -72,14 +72,14 @@ def create(folder: Path, *, password: str | None = None, expires: datetime | Non
     write = partial(key.private_bytes, serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, lock)
     pem = _loaded(secret, write, bytes, "written, its password has more than 1,023 bytes", "choose a shorter one")
     made = PrivateKey(_public(key.public_key()), key)
-    _write_new(secret, pem, 0o600)
     limit = f"{_EXPIRES}{expires.isoformat(timespec='seconds')}\n" if expires else ""
+    _write_new(secret, limit.encode() + pem, 0o600)
     _write_new(public, f"{limit}{made.public.pem}".encode(), 0o644)
     return made
 
 
 def load_private(path: Path, *, password: str | None = None) -> PrivateKey:
-    """Read a private key with the limit of the public file next to it. Raises UsageError if there is no usable one."""
+    """Read a private key with its limit, or an earlier one of the public file next to it. Raises UsageError."""
     serialization, ed25519, *_ = _cryptography()
     data, secret = _read(path), os.fsencode(password) if password else None
     load, kind = partial(serialization.load_pem_private_key, data, secret), ed25519.Ed25519PrivateKey
@@ -87,7 +87,9 @@ def load_private(path: Path, *, password: str | None = None) -> PrivateKey:
     key = _loaded(path, load, kind, "an ed25519 private key, or its password is missing or wrong", hint)
     public, beside = _public(key.public_key()), path.with_suffix(".pub")
     known = load_public_keys(beside) if beside.is_file() else ()
-    return PrivateKey(next((one for one in known if one.keyid == public.keyid), public), key)
+    ends = [one.expires for one in known if one.keyid == public.keyid and one.expires]
+    ends += [_end(path, found[1]) for found in _LIMIT.finditer(decoding.written(data))]
+    return PrivateKey(replace(public, expires=min(ends, default=None)), key)
 
 
 def is_public(path: Path) -> bool:
@@ -125,17 +127,20 @@ def _public_keys(path: Path) -> Iterator[PublicKey]:
     serialization, ed25519, *_ = _cryptography()
     for limit, block in keys:
         load = partial(serialization.load_pem_public_key, block.encode())
-        try:
-            expires = moment(limit.strip()) if limit else None
-        except decoding.DamagedError as error:
-            text = f"{path}: {limit[:100]!r} is not a time with a zone"
-            raise UsageError(text, hint="as in Expires: 2027-11-21T00:00:00Z") from error
         hint = "ask its owner for the file that `envbuilder keys new` made"
         key = _loaded(path, load, ed25519.Ed25519PublicKey, "an ed25519 public key", hint)
         raw = key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
         if (int.from_bytes(raw, "little") & (1 << 255) - 1) % _PRIME in _SMALL_ORDER:
             raise UsageError(f"{path}: a key for which everybody can sign", hint=hint)
-        yield replace(_public(key), expires=expires)
+        yield replace(_public(key), expires=_end(path, limit) if limit else None)
+
+
+def _end(path: Path, text: str) -> datetime:
+    try:
+        return moment(text.strip())
+    except decoding.DamagedError as error:
+        hint = "as in Expires: 2027-11-21T00:00:00Z"
+        raise UsageError(f"{path}: {text[:100]!r} is not a time with a zone", hint=hint) from error
 
 
 def _loaded(path: Path, load: Callable[[], Any], kind: type, what: str, hint: str) -> Any:  # noqa: ANN401

@@ -16,9 +16,8 @@ from envbuilder.verdict import LEVELS, GpuSeen, Level, Verdict, contradiction
 from envbuilder.versions import DOTTED, is_prefix
 
 CLOCK_SKEW = timedelta(minutes=5)  # how far a verdict's end may be in the future: clocks of hosts differ
-
-DRIVER = re.compile(DOTTED)
-_VERSION = re.compile(rf"{DOTTED}(?:(?:a|b|rc|-rc|\.dev|\.post)[0-9]{{1,9}})?")
+DRIVER = re.compile(rf"(?!0[0-9]){DOTTED}")
+_VERSION = re.compile(rf"(?!(?:[0-9.]*\.)?0[0-9]){DOTTED}(?:(?:a|b|rc|-rc|\.dev|\.post)[0-9]{{1,9}})?")
 _ENVIRONMENT = re.compile(r"(tf[0-9][0-9A-Za-z.]*-py[0-9]+-[A-Za-z0-9_.-]+?)(?:-([0-9a-f]{12}))?")
 _INSIDE = re.compile(rf"(?:cpu|cu({DOTTED})(?:-cudnn({DOTTED}))?)-(.+)")
 _SYSTEM = re.compile(r"^debian-|(?<=^ubuntu)-|\..*|^python-.*")
@@ -241,7 +240,8 @@ def _misnamed(verdict: Verdict) -> str:
         system = named[3].startswith(_NO_TAG.sub("-", _SYSTEM.sub("", has.os)))
         arch = has.arch == "x86_64" or has.arch in named[3].split("-")
         framework = f"{has.package}=={has.tensorflow}" in has.requirements
-        if all((has.flavor == ("gpu" if named[1] else "cpu"), versions, system, arch, framework)):
+        own = named[3].endswith(f"-{has.variant}" if has.variant else ("-runtime", "-notebook")) == bool(has.variant)
+        if all((has.flavor == ("gpu" if named[1] else "cpu"), versions, system, arch, framework, own)):
             return ""
     return f"the id {has.id} does not fit its TensorFlow, Python, CUDA, cuDNN, system and machine"
 

@@ -23,7 +23,6 @@ from envbuilder.support import decoding, dpkg_status
 from envbuilder.versions import distribution
 
 SCHEMA = "http://cyclonedx.org/schema/bom-1.6.schema.json"
-
 BUILD_TYPE = "urn:envbuilder:build/v1"
 BUILDER = "urn:envbuilder:builder/v1"
 

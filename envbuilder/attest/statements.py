@@ -35,7 +35,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 class Statement(msgspec.Struct, frozen=True, kw_only=True):
     """One claim about its subjects; ``predicate`` stays JSON until code for its type reads it."""
 
-    type: str = msgspec.field(name="_type", default=STATEMENT)
+    type: str = msgspec.field(name="_type")
     subject: tuple[Resource, ...]
     predicate_type: str = msgspec.field(name="predicateType")
     predicate: msgspec.Raw
@@ -49,6 +49,7 @@ def resource(name: str, digest: str) -> Resource:
 
 def about(name: str, digest: str, predicate_type: str, predicate: Any) -> Statement:  # noqa: ANN401 - any Struct or dict
     return Statement(
+        type=STATEMENT,
         subject=(resource(name, digest),),
         predicate_type=predicate_type,
         predicate=msgspec.Raw(msgspec.json.encode(predicate, order="deterministic")),

@@ -32,13 +32,14 @@ class AttachedStatement:
     """A document that is attached to an image (``stored`` is its digest), and its trusted signers.
 
     ``meaning`` is None for a trusted statement of another kind than verdicts. ``copies`` are the digests of documents
-    with the same content, since anybody can attach one again: as a bundle, or with fewer signatures.
+    with the same content, since anybody can attach one again. One about the image ``below`` accepts nothing.
     """
 
     stored: str
     signed_by: tuple[SignedBy, ...]
     meaning: Meaning
     copies: frozenset[str] = frozenset()
+    below: bool = False
 
     def trusted_at(self, time: datetime) -> tuple[str, ...]:
         return tuple(one.name for one in self.signed_by if one.expires is None or time <= one.expires)
@@ -94,10 +95,6 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     suites: tuple[str, ...] = ()
     standing: HostClassState | None = None
 
-    @property
-    def accepted(self) -> bool:
-        return self.state == "passed"
-
 
 def decide(evidence: Evidence, wanted: Requirement, now: datetime) -> Decision:
     """Accept a digest if a verdict meets every requirement and no trusted statement forbids it.
@@ -118,7 +115,7 @@ def decide(evidence: Evidence, wanted: Requirement, now: datetime) -> Decision:
                 passed_over.append(item.expired(f"this {what} ({said.reason}) does not count: "))
     found = tuple(refusal for *_, unmet in judged for refusal in unmet)
     failures = tuple(_in_force(evidence, found, wanted, now))
-    meeting = ((item, one) for item, one, unmet in judged if not unmet)
+    meeting = ((item, one) for item, one, unmet in judged if not unmet and not item.below)
     accepted = sorted(meeting, key=lambda each: moment(each[1].finished), reverse=True)
     # The signers of the newest verdict come first: it is shown, and the answer names its first signer.
     signers = tuple(dict.fromkeys(name for item, _ in accepted for name in item.trusted_at(now)))

@@ -6,9 +6,11 @@ from functools import partial
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from envbuilder.cli import options as common
 
+_OF_NOTICES = ("withdraw", "answer", "reason", "keys", "keyless", "form", "progress", "verbose")
 _ANSWER_S = 50.0  # in which a registry has to take and list a notice, or to say where an image's tags point
 
 
@@ -54,9 +56,12 @@ def command(matrix: str | None, selectors: tuple[str, ...], form: str, **values:
     if notices:
         if len(notices) > 1:
             raise UsageError("one image is withdrawn or answered at a time", hint="give --withdraw or --answer")
-        if others := [name for name in ("to", "moving", "allow", "dry_run", "no_sbom") if values[name]]:
-            text = f"--{others[0].replace('_', '-')} does not belong to --withdraw or --answer, which sign at once"
-            raise UsageError(text, hint="leave it out")
+        context = click.get_current_context()
+        others = [one for one in context.command.params if one.name not in _OF_NOTICES]
+        given = [one for one in others if context.get_parameter_source(one.name or "") is ParameterSource.COMMANDLINE]
+        if given:
+            text = f"{given[0].get_error_hint(context)} does not belong to --withdraw or --answer, which sign at once"
+            raise UsageError(text, hint="leave it out; a reason of several words needs quotes")
         sealer = sealer_of(values["keys"], keyless=values["keyless"], environment=os.environ, say=say)
         sign = partial(publish_notice, *notices[0], values["reason"], sealer, os.environ, datetime.now(UTC))
         finish(within(_ANSWER_S, sign, slow), form, as_text)

@@ -13,7 +13,7 @@ from envbuilder.attest.trust_policy import AttachedStatement, Evidence, decide
 from envbuilder.errors import PublishError, Reason
 from envbuilder.registry.client import Repository
 from envbuilder.registry.errors import MalformedError, RegistryFailedError, RegistryRefusedError
-from envbuilder.registry.manifests import Manifest, ambiguity, config_digest, digest_of
+from envbuilder.registry.manifests import Manifest, ambiguity, config_digest, digest_of, only_image
 from envbuilder.registry.referrers import contents, listing, subject_of
 from envbuilder.support.threads import WORKERS, in_parallel, within
 from envbuilder.verdict import Verdict
@@ -84,7 +84,8 @@ def published(
 def read_statements(repository: Repository, manifest: Manifest, openers: Openers) -> Evidence:
     """Open every attached document, of whatever type, and each one that a trusted statement names.
 
-    One of another type than statements have counts only if a trusted key signed it.
+    One of another type than statements have counts only if a trusted key signed it. Of an index of one image, those
+    of that image are read too.
     """
     unclear = ambiguity(manifest)
     problems: Evidence = (_unread("", unclear[0], f"{manifest.digest}: {unclear[1]}", blocks=True),) if unclear else ()
@@ -125,7 +126,10 @@ def read_statements(repository: Repository, manifest: Manifest, openers: Openers
     if listed.unlisted is not None:
         text = f"the tags were not listed, where a statement may be that the list lacks: {listed.unlisted.message}"
         problems += (_unread("", listed.unlisted.fault, text),)
-    return (*problems, *each.values())
+    below: Evidence = ()
+    if (named_image := only_image(manifest)) and (image := repository.manifest(named_image)):
+        below = tuple(replace(one, below=True) for one in read_statements(repository, image, openers))
+    return (*problems, *each.values(), *below)
 
 
 def _open(

@@ -33,7 +33,7 @@ from envbuilder.publish.verification import advising
 from envbuilder.publish.zstd_push import ZstdPusher
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import Descriptor, Manifest, ambiguity, only_image
-from envbuilder.registry.reference import Reference, parse
+from envbuilder.registry.reference import DIGEST, Reference, parse
 from envbuilder.registry.referrers import attach, confirm
 from envbuilder.support import decoding
 from envbuilder.validation import suite_plan
@@ -211,7 +211,7 @@ def links(
     for one in sorted(found, key=lambda one: one.stored):
         meaning, stated = one.meaning, one.verdict
         known = isinstance(meaning, VerdictPredicate | Notice) or (isinstance(meaning, Unread) and meaning.blocks)
-        if not one.signed_by or not known or (verdict is not None and stated == verdict):
+        if not one.signed_by or one.below or not known or (verdict is not None and stated == verdict):
             continue
         previous.append(one.stored)
         if verdict and stated and stated.verdict == "FAILED" and supersedes(verdict, stated, now):
@@ -299,6 +299,8 @@ def publish_notice(
     if not reason or not reason.isprintable() or len(reason) > LONGEST_REASON:
         raise UsageError(f"a reason of one line is needed, at most {LONGEST_REASON} characters", hint="--reason TEXT")
     reference = by_digest(image)
+    if wrong := [one for one in answers if not DIGEST.match(one)]:
+        raise UsageError(f"{wrong[0]!r} is not the digest of a statement", hint="sha256:…, as `verify` prints it")
     repository = Repository(reference, environment)
     with advising(reference):
         manifest = image_at(repository)
@@ -307,6 +309,10 @@ def publish_notice(
         found = read_statements(repository, manifest, sealer.openers)
         known = {one.stored for one in found if one.refuses} - {""}
         if unknown := [one for one in answers if one not in known]:
+            untrusted = [one.meaning for one in found if one.stored == unknown[0] and isinstance(one.meaning, Unread)]
+            if untrusted:
+                hint = "add the public key of its signer: --key SIGNER.pub"
+                raise PublishError(f"{unknown[0]}: {untrusted[0].message}", hint=hint)
             hint = f"envbuilder verify {reference} --key KEY --format json has digests; --withdraw takes an answer back"
             raise PublishError(f"no statement that refuses {reference} has the digest {unknown[0]}", hint=hint)
         _, previous = links(repository, sealer.openers, manifest, None, now)

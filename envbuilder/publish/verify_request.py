@@ -237,7 +237,7 @@ def _verify(
     for one in decisions:
         host = one.standing.kind if one.standing else ""
         refusals += with_next(one.refusals, reference.at(manifest.digest), bare.demanded, host)
-    attached = any(one.stored for one in documents)
+    attached = any(one.stored and not one.below for one in documents)
     if notes and not refusals and attached:
         return _refused(bare, *notes)
     if not refusals or (wanted.on and not attached):

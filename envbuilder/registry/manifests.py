@@ -3,7 +3,7 @@
 import hashlib
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -30,7 +30,7 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     media_type: str = ""
     digest: str
-    size: int = 0
+    size: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] = 0
     urls: tuple[str, ...] = ()
     artifact_type: str = ""
     annotations: dict[str, str] = {}
@@ -50,7 +50,9 @@ class Manifest:
 
     @property
     def descriptor(self) -> Descriptor:
-        return Descriptor(media_type=self.media_type, digest=self.digest, size=len(self.content))
+        shape, size = shape_of(self), len(self.content)
+        more: dict[str, Any] = {"artifact_type": shape.artifact_type, "annotations": shape.annotations}
+        return Descriptor(media_type=self.media_type, digest=self.digest, size=size, **more)
 
 
 class Artifact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

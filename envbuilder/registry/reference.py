@@ -1,7 +1,5 @@
 """A reference to an image in a registry: host, repository, and a tag or a digest."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from contextlib import suppress
@@ -37,7 +35,7 @@ class Reference:
     def loopback(self) -> bool:
         return is_loopback(f"//{self.host}")
 
-    def at(self, target: str) -> Reference:
+    def at(self, target: str) -> "Reference":
         """Return the same repository at a tag or a digest. Raises UsageError for other text."""
         if DIGEST.match(target):
             return replace(self, tag="", digest=target)

@@ -10,9 +10,9 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
-from msgspec.structs import replace
 
 from envbuilder.errors import InfrastructureError, Reason
 from envbuilder.registry.client import MAX_LIST, Repository
@@ -35,6 +35,7 @@ MAX_ENTRIES = 20_000  # attached documents of any type: more could not be read i
 
 _OK, _NO_API = 200, (400, 404, 405, 501)  # with and without the referrers API
 _TAG = re.compile(r"sha256-([0-9a-f]{64})(\.[0-9a-f]{16})?\Z")
+_NotFiltered = Annotated[str, msgspec.Meta(pattern=r"\A(?!org\.opencontainers\.referrers\.filtersApplied\Z)")]
 
 
 class _Listed(msgspec.Struct, frozen=True, rename="camel"):
@@ -57,6 +58,7 @@ class _Index(msgspec.Struct, frozen=True, rename="camel"):
     """A list whose entries stay as they were written. A document without the key ``manifests`` is not a list."""
 
     manifests: tuple[msgspec.Raw, ...] | None
+    annotations: dict[_NotFiltered, msgspec.Raw] | msgspec.UnsetType | None = msgspec.UNSET
     schema_version: int = 2
     media_type: str = OCI_INDEX
 
@@ -97,23 +99,18 @@ def attach(
         annotations=dict(sorted(annotations.items())),
     )
     data = msgspec.json.encode(artifact)
-    descriptor = _entry(Manifest(OCI_MANIFEST, data, digest_of(data)))
+    descriptor = Manifest(OCI_MANIFEST, data, digest_of(data)).descriptor
     if not repository.put_manifest(descriptor.digest, data, OCI_MANIFEST):
         repository.put_manifest(f"{fallback_tag(subject.digest)}.{descriptor.digest[7:23]}", data, OCI_MANIFEST)
         _list_under_tag(repository, subject.digest, (descriptor,))
     return descriptor
 
 
-def _entry(manifest: Manifest) -> Descriptor:
-    shape = shape_of(manifest)
-    return replace(manifest.descriptor, artifact_type=shape.artifact_type, annotations=shape.annotations)
-
-
 def confirm(repository: Repository, subject: str, documents: tuple[Descriptor, ...]) -> None:
     """Read back until each is in the list itself, and stored. Raises InfrastructureError if one is still missing."""
     for attempt in range(ATTEMPTS):
         tagged, from_api = _lists(repository, subject)
-        listed = tagged.keys() | (from_api or {}).keys()
+        listed = tagged | (from_api or {})
         found = [repository.manifest(one.digest) for one in documents if one.digest in listed]
         if len(found) == len(documents) and not any(one is None or repository.lacking(one) for one in found):
             return
@@ -190,7 +187,7 @@ def _entries(repository: Repository, subject: str) -> tuple[msgspec.Raw, ...]:
 
 
 def _listed(content: bytes) -> tuple[msgspec.Raw, ...]:
-    index: _Index = parsed(content, _Index, "a list of attached documents")
+    index: _Index = parsed(content, _Index, "a list of attached documents", ())
     return index.manifests or ()
 
 
@@ -224,7 +221,8 @@ def _list_under_tag(repository: Repository, subject: str, documents: tuple[Descr
     entries = _entries(repository, subject)
     have = _types(entries)
     if any(one.digest not in have for one in documents):
-        every = {one.digest: one for one in (*map(_entry, _from_own_tags(repository, subject)[0]), *documents)}
+        own = [one.descriptor for one in _from_own_tags(repository, subject)[0]]
+        every = {one.digest: one for one in (*own, *documents)}
         more = (msgspec.Raw(msgspec.json.encode(one)) for name, one in every.items() if name not in have)
         index = msgspec.json.encode(_Index(manifests=(*entries, *more)))
         repository.put_manifest(fallback_tag(subject), index, OCI_INDEX)

@@ -287,7 +287,10 @@ def trusted(data: bytes) -> None:
     made = [
         statements.encode(
             statements.Statement(
-                subject=(statements.resource("a", about),), predicate_type=kind, predicate=msgspec.Raw(data)
+                type=statements.STATEMENT,
+                subject=(statements.resource("a", about),),
+                predicate_type=kind,
+                predicate=msgspec.Raw(data),
             )
         )
         for kind in (statements.VERDICT, statements.TEST_RESULT)

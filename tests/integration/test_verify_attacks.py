@@ -118,6 +118,13 @@ class Stage:
         if deleted:
             self.rules.on(f"GET .*/manifests/{stored}", answers(404))
 
+    def surround(self) -> None:
+        """Let the tag lead to an index of the image, with a PASSED; earlier statements are about the image."""
+        content = index_of(entry(self.image.digest))
+        self.client.put_manifest("image", content, OCI_INDEX)
+        self.image = Manifest(OCI_INDEX, content, digest_of(content))
+        good(self)
+
     def about_image(self, value: Verdict) -> Verdict:
         return about(value, self.image.digest) if value.image.digest == digest("manifest") else value
 
@@ -1013,6 +1020,8 @@ def row_of(data: dict[str, Any]) -> Row:
         if "claimed" in data:
             claimed = index(*(entry(stored[number]) for number in data["claimed"]))
             stage.rules.on(f"GET .*/manifests/{fallback_tag(stage.image.digest)}$", claimed)
+        if "around" in data:
+            stage.surround()
         for tag in data.get("tags", ()):
             stage.client.put_manifest(stage.named(tag), stage.image.content, stage.image.media_type)
         if "pages" in data:

@@ -218,6 +218,7 @@ def test_image_is_withdrawn_and_answered(world: World, capsys: pytest.CaptureFix
     assert not world.verify("A100/550").accepted, "a validation does not answer a person"
     other = ("--key", str(world.ampere.folder / PRIVATE), "--key", str(world.hopper.folder / PUBLIC))
     answer = ("publish", "--answer", image, refusal.statement, "--reason", "fixed driver")
+    assert "--key SIGNER.pub" in ran(capsys, *answer, *other[:2])[2]
     code, out, _ = ran(capsys, *answer, *other, "--format", "json")
     assert code == 0
     assert world.verify().accepted
@@ -261,6 +262,8 @@ def test_notice_that_says_too_little_signs_nothing(world: World, capsys: pytest.
         (("--withdraw", image, "--reason", "x", "--to", world.hopper.reference.name), 2, "--to"),
         (("--withdraw", image, "--answer", image, digest("x"), "--reason", "x"), 2, "one image"),
         (("--withdraw", image, "--reason", "x", "--dry-run"), 2, "--dry-run"),
+        (("--withdraw", image, "--reason", "bad", "disk"), 2, "[MATRIX]"),
+        (("--answer", image, "sha256:abc", "--reason", "x"), 2, "not the digest of a statement"),
         (("--withdraw", image, "--reason", " "), 2, "reason"),
         (("--to", world.hopper.reference.name, "--reason", "x"), 2, "--reason"),
         (("--answer", image, digest("x"), "--reason", "x"), 7, digest("x")),

@@ -116,8 +116,12 @@ def test_key_that_has_expired_signs_nothing_and_one_that_others_can_read_is_name
     said: list[str] = []
     for name, days in (("old", -1), ("new", 1)):
         create(tmp_path / name, expires=datetime.now(UTC) + timedelta(days=days))
-    with pytest.raises(UsageError, match="expired on"):
-        sealer_of((tmp_path / "old" / PRIVATE,), keyless=False, environment={})
+    for half in (PRIVATE, PUBLIC):  # the limit is in both
+        text = (tmp_path / "old" / half).read_text()
+        (tmp_path / "old" / half).write_text(text.partition("\n")[2])
+        with pytest.raises(UsageError, match="expired on"):
+            sealer_of((tmp_path / "old" / PRIVATE,), keyless=False, environment={})
+        (tmp_path / "old" / half).write_text(text)
     sealer_of((tmp_path / "new" / PRIVATE,), keyless=False, environment={}, say=said.append)
     assert not said
     (tmp_path / "new" / PRIVATE).chmod(0o644)
