@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.support import pem
+from envbuilder.support import decoding, pem
 from envbuilder.support.architectures import ARCHS
 from envbuilder.validation.image_context import SUITE_USER, ImageContext, listed, may, one_line
 from envbuilder.validation.image_files import StackedFile, is_same
@@ -24,7 +24,7 @@ Event = Literal[
 ]  # fmt: skip
 Within = Literal[
     "", "python", "interpreter", "nowhere", "loader", "path", "system", "packages", "sites", "driver", "authorities",
-    "started", "commands", "environment", "twin",
+    "started", "commands", "environment", "twin", "preloaded",
 ]  # fmt: skip
 Reporter = Literal["files", "configuration", "secrets", "binaries", "no-stub"]
 
@@ -115,11 +115,14 @@ def _reported(subject: ImageContext, one: _Found) -> Reported:
     row, paths = one.area, sorted(set(one.paths.values()))
     severity = subject.severity if row.severity == "managed" else Severity(row.severity)
     real = subject.files.resolve(paths[0])
-    linked = f", now {listed([real])}" if one.package is not None and real != paths[0] else ""
+    is_moved = real != paths[0] and (one.package is not None or row.within == "interpreter")
+    named = _preloaded(subject, paths[0]) if "{named}" in row.text else []
+    absent = any(path not in subject.files.paths for path in named)
     about = {
         "one": one.package,
         "count": len(paths),
-        "paths": listed(paths) + linked,
+        "paths": listed(paths) + (f", now {listed([real])}" if is_moved else ""),
+        "named": listed(named) + (", not in the image," if absent else ""),
         "first": posixpath.basename(paths[0]),
         "origin": subject.origin(paths),
         "user": (subject.image.user or "root")[:80],
@@ -131,6 +134,12 @@ def _reported(subject: ImageContext, one: _Found) -> Reported:
     wanted: dict[str, Any] = {"requires" if row.event == "missing" else "found": listed(paths)}
     finding = one_line(Finding(code=row.code, severity=severity, subject=area, message=text, fix=row.fix, **wanted))
     return Reported(row, finding, tuple(one.paths))
+
+
+def _preloaded(subject: ImageContext, path: str) -> list[str]:
+    names = re.split(r"[\s:]+", decoding.lossy(subject.files.content(path) or b"").strip())
+    found = (name if "/" in name else subject.search.find(name)[0] or name for name in names if name)
+    return [subject.files.resolve(one) for one in found]
 
 
 class _Entries:
@@ -154,6 +163,7 @@ class _Entries:
             "commands": lambda path, _: path in subject.commands,
             "environment": lambda path, _: path in packages and path.startswith(prefixes),
             "driver": lambda path, _: self._is_of_driver(path),
+            "preloaded": lambda path, _: (found := _preloaded(subject, path)) and all(map(subject.is_of_system, found)),
             "twin": lambda path, _: (
                 (real := self._files.resolve(path)) in packages and posixpath.dirname(real) == posixpath.dirname(path)
             ),

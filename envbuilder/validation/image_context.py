@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -161,7 +161,8 @@ class ImageContext:
         if number >= len(self.image.layers):
             return ""
         made = instruction(self.image.layers[number])
-        return f" (layer {number + 1}: {'…' if secrets_in(INSTRUCTION, made.encode()) else escaped(made)})"
+        shown = "…" if secrets_in(INSTRUCTION, made.encode()) else escaped(made)
+        return f" (layer {number + 1}: {shown})" if made else f" (layer {number + 1})"  # an import has no instruction
 
     def is_later(self, path: str) -> bool:
         entry = self.files.paths.get(path)
@@ -255,5 +256,8 @@ def escaped(text: str, most: int = 80) -> str:
 
 def listed(paths: list[str]) -> str:
     """Write the first paths and the number of others, each safe to print on one line."""
-    shown = ", ".join("/" + escaped(path, 200) for path in sorted(paths)[:SHOWN])
-    return shown + (f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else "")
+    return some([f"/{escaped(path, 200)}" for path in sorted(paths)])
+
+
+def some(texts: Sequence[str]) -> str:
+    return ", ".join(texts[:SHOWN]) + (f" and {len(texts) - SHOWN} more" if len(texts) > SHOWN else "")

@@ -43,7 +43,10 @@ _FACT = re.compile(
 
 @dataclass(frozen=True)
 class InstalledPackage:
-    """One installed distribution: its folder, its tags, and its RECORD (None without one)."""
+    """One installed distribution: its folder, its tags, and its RECORD (None without one).
+
+    ``editable`` is the source folder of an editable install.
+    """
 
     site: str
     folder: str
@@ -51,7 +54,7 @@ class InstalledPackage:
     version: str
     tags: frozenset[str]
     rows: Rows | None
-    editable: bool = False
+    editable: str = ""
     scripts: frozenset[str] = field(default_factory=frozenset)
 
     def vouches_for(self, path: str, *, in_environment: bool = True) -> bool:
@@ -113,9 +116,17 @@ def _distribution(site: str, folder: str, kept: Mapping[str, bytes]) -> Installe
         version=fields.get("Version", version),
         tags=frozenset(re.findall(r"(?m)^Tag:\s*(\S+)", decoding.lossy(kept.get("WHEEL", b"")))),
         rows=dict(parse(kept["RECORD"], site)) if "RECORD" in kept else None,
-        editable=re.search(rb'"editable"\s*:\s*true', kept.get("direct_url.json", b"")) is not None,
+        editable=_source(kept.get("direct_url.json", b"")),
         scripts=scripts,
     )
+
+
+def _source(direct_url: bytes) -> str:
+    """Return the folder of an editable install; '' for another package."""
+    if not re.search(rb'"editable"\s*:\s*true', direct_url):
+        return ""
+    found = re.search(rb'"url"\s*:\s*"(?:file://)?([^"]{1,200})', direct_url)
+    return decoding.lossy(found[1]) if found is not None else "an unknown folder"
 
 
 def _scripts(entry_points: str) -> frozenset[str]:

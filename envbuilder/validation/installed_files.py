@@ -17,7 +17,7 @@ from envbuilder.probes.suite import tensorflow_install
 from envbuilder.support import decoding
 from envbuilder.validation.file_areas import Difference, Event, Reported, Reporter, report
 from envbuilder.validation.image_claims import build_note, carried_list
-from envbuilder.validation.image_context import SHOWN, CheckOutput, ImageContext, escaped, found, listed, output
+from envbuilder.validation.image_context import CheckOutput, ImageContext, escaped, found, listed, output, some
 from envbuilder.validation.image_loader import (
     SYSTEM_SITE,
     InstalledPackage,
@@ -44,6 +44,7 @@ class _Total:
 
     ``carried`` is the image's own list of removed files, if this host has none for it. ``owned`` are the files that
     distributions account for: path → the layer that installed them, ``same`` those with their recorded digest.
+    ``back`` are packages with files that the image leaves out: name → RECORD, and bytes of these files.
     ``unknown`` are packages of the lock by the reason why no wheel's RECORD is known; ``alone`` is what TensorFlow
     loads in a foreign image, by the reason why only the image itself describes it.
     """
@@ -56,6 +57,7 @@ class _Total:
     same: set[str] = field(default_factory=set)
     unknown: dict[str, list[str]] = field(default_factory=dict)
     alone: dict[str, list[str]] = field(default_factory=dict)
+    back: dict[str, tuple[str, int]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=lambda: {"files": 0, "wheels": 0, "proved": 0})
 
     def add(
@@ -70,8 +72,7 @@ class _Total:
         site = f"{one.site}/"
         removed = [site + row.path for row in omitted if row.left is None] if subject.is_later(record) else []
         if any(is_below(path, place) for place in removed for path in subject.files.paths):
-            size = sum(row.size - (row.left or 0) for row in omitted)
-            self.findings.append(found("came_back", one=one, size=size / 1e6))
+            self.back[f"{one.name} {one.version}"] = (record, sum(row.size - (row.left or 0) for row in omitted))
             omitted = ()  # it is compared as a whole wheel
         wheel = _wheel(subject, one, package, is_whole=not omitted)
         has_wheel, own = wheel.content is not None, one.rows or {}
@@ -103,8 +104,10 @@ class _Total:
             self.unknown.setdefault(why, []).append(one.name)
         is_own = subject.is_managed and not is_added
         weight, place = Severity.ERROR if is_own else Severity.WARNING, f"/{one.site}/{one.folder}"
+        below = f"{subject.files.resolve(one.editable)}/"
+        lost = "" if any(path.startswith(below) for path in subject.files.paths) else ", which is not in the image"
         rows = (("no_record", one.rows is None), ("editable", one.editable))
-        self.findings += (found(row, weight, one=one, place=place) for row, holds in rows if holds)
+        self.findings += (found(row, weight, one=one, place=place, lost=lost) for row, holds in rows if holds)
         self.differences += (Difference(event, path, one, is_own) for event, path in events)
 
     def _compared(
@@ -134,8 +137,7 @@ def files(subject: ImageContext) -> CheckOutput:
     result = area_output(subject, "files", total.findings, "", **counts)
     findings = [*result.findings, *hiding_modules(subject, sites), *environments(subject, sites)]
     for why, names in sorted(total.unknown.items()):
-        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        findings.append(found("wheels_unknown", names=", ".join(names[:SHOWN]) + more, why=why))
+        findings.append(found("wheels_unknown", names=some(names), why=why))
     undecided = _undecided(total.alone) or result.undecided
     if total.carried:
         rows = removed_files.sums(removed_files.parse(total.carried).values())
@@ -194,6 +196,10 @@ def compared(subject: ImageContext) -> _Total:
         unowned = [path for path in _loaded(subject) if not (path in total.owned or path in subject.files.system.same)]
         if unowned:
             total.alone["no package recorded their digests"] = [listed(unowned)]
+    if total.back:
+        records, sizes = zip(*total.back.values(), strict=True)
+        where, size = subject.origin(records), sum(sizes) / 1e6
+        total.findings.append(found("came_back", names=some(list(total.back)), size=size, origin=where))
     total.reported = report(subject, total.owned, total.differences)
     return total
 

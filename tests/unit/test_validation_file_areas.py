@@ -146,12 +146,29 @@ def test_moved_package_behind_a_link_is_still_its_distribution_s() -> None:
     assert f"/{SITE}/numpy/__init__.py, now /opt/numpy/__init__.py" in changed.message
 
 
-def test_derived_image_has_warnings_for_code_of_a_user_s_python_and_no_package_database_not_for_public_keys() -> None:
-    above = {**file("root/.local/lib/python3.11/site-packages/usercustomize.py"), **file("etc/ssh/ssh_known_hosts")}
+def test_derived_image_has_warnings_for_a_lost_source_or_package_database_and_a_user_s_start_not_for_public_keys() -> (
+    None
+):
+    note = {"team-1.dist-info/direct_url.json": b'{"url": "file:///srv/team", "dir_info": {"editable": true}}'}
+    start = file("root/.local/lib/python3.11/site-packages/usercustomize.py")
+    above: Layer = {**start, **file("etc/ssh/ssh_known_hosts"), **package("team", "1", note)}
     status: Layer = {"var/lib/dpkg/status": b""}
     subject = replace(context_of(image_of({**OWN, **status}, {**above, **dict.fromkeys(status)})), own_layers=1)
     found = [one for one in findings_of("files", subject) if one.severity is Severity.WARNING]
-    assert [one.subject for one in found] == ["start of Python", "package database"]
+    assert [one.subject for one in found] == ["team", "start of Python", "package database"]
+    assert found[0].message.endswith("in /srv/team, which is not in the image")
+
+
+@pytest.mark.parametrize(
+    ("preload", "severity", "text"),
+    [
+        (b"/usr/bin/true", Severity.WARNING, "loads /usr/bin/true, of a system package"),
+        (b"/usr/bin/true:/opt/x.so\n", Severity.ERROR, "loads /opt/x.so, /usr/bin/true, not in the image, into"),
+    ],
+)
+def test_preloaded_libraries_are_named(preload: bytes, severity: Severity, text: str) -> None:
+    (one,) = findings({"etc/ld.so.preload": preload}, "files")
+    assert (one.severity, text in one.message) == (severity, True)
 
 
 @pytest.mark.parametrize(
