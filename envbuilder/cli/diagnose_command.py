@@ -23,7 +23,7 @@ def command(python: str, captured: str | None, *, startup: bool, form: str) -> N
     from envbuilder.cli.output import finish
     from envbuilder.errors import InputError, Problem, UsageError
     from envbuilder.reproduce.faults import as_text, diagnose_captured
-    from envbuilder.reproduce.report.captured import parse
+    from envbuilder.reproduce.report.reported import parse
     from envbuilder.reproduce.transcript import read_report
 
     words = words_of(python)

@@ -13,7 +13,7 @@ def command(report: str, *, dry_run: bool, prove: bool, form: str) -> None:
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
     from envbuilder.reproduce.analysis import analyse, with_command
-    from envbuilder.reproduce.render import as_markdown, as_text
+    from envbuilder.reproduce.document import as_markdown, as_text
     from envbuilder.reproduce.transcript import read_report
     from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace

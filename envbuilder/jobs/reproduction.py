@@ -21,7 +21,7 @@ from envbuilder.reproduce.analysis import Analysis, analyse, with_command
 from envbuilder.reproduce.compare import RunObservation, compare, proof
 from envbuilder.reproduce.document import NearestRun, Recipe, ReproduceDocument, Run
 from envbuilder.reproduce.messages.catalog import match
-from envbuilder.reproduce.report import captured
+from envbuilder.reproduce.report import reported
 from envbuilder.simulated import profile as profiles
 from envbuilder.simulated.compiler import Simulation, simulation
 from envbuilder.validation.validate import ValidationRequest, validate
@@ -187,7 +187,7 @@ def _printed(image: Image, simulated: Simulation | None, engine: Engine) -> str:
         time_limit=_LIMIT_S,
     )
     ended = engine.run(spec, output.extend, errors.extend)
-    document = captured.parse(output.decode(errors="replace"))
+    document = reported.parse(output.decode(errors="replace"))
     if document is None:
         why = errors.decode(errors="replace").strip()[-1000:] or f"exit code {ended.exit_code}"
         raise InfrastructureError(f"the script did not run in the container: {why}", hint="see the engine's log")

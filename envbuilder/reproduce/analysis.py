@@ -19,11 +19,7 @@ from envbuilder.reproduce.question import Case
 from envbuilder.reproduce.rebuild import Rebuild, plan
 from envbuilder.reproduce.report.context import complaints
 from envbuilder.reproduce.report.read import cleaned, read
-from envbuilder.reproduce.report.reported import Complaint
 from envbuilder.workspace import Workspace, write_atomically
-
-_OF_SETUP: frozenset[Complaint] = frozenset({"installing", "import", "breaks"})
-"""Complaints that versions which do not go together explain, if nothing else does."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +34,14 @@ class Analysis:
 def analyse(text: str, catalog: Catalog, driver_here: str | None = None) -> Analysis:
     """Read a report. Raises InputError for an empty text."""
     if not text.strip():
-        raise InputError(
-            (Problem("report", 0, "", "is empty"),), hint="paste an issue, a log, or the output of envbuilder capture"
-        )
+        hint = "paste an issue, a log, or the output of envbuilder capture"
+        raise InputError((Problem("report", 0, "", "is empty"),), hint=hint)
     transcript = cleaned(text)
     case = Case(read(text, transcript), find(transcript), catalog).settled()
     predicted = predict(case)
     for everywhere in (True, False):  # the title names the complaint, else the text, else none
-        if any(map(is_cause, predicted)) or not set(case.reported.complaints) <= _OF_SETUP:
+        unspecific = set(case.reported.complaints) <= {"installing", "import", "breaks"}
+        if any(map(is_cause, predicted)) or not unspecific:
             break
         wider = complaints(transcript, everywhere=True) if everywhere else ()
         other = dataclasses.replace(case, reported=msgspec.structs.replace(case.reported, complaints=wider))

@@ -13,7 +13,7 @@ from envbuilder.compat.check import findings_of
 from envbuilder.compat.findings import finding
 from envbuilder.finding import SEVERITY_RANK, Code, Finding, Severity, written
 from envbuilder.reproduce.grammar import GRAMMAR, old_by, old_release
-from envbuilder.reproduce.messages.catalog import MessageMatch, Text, get, is_title, marked
+from envbuilder.reproduce.messages.catalog import MessageMatch, is_title, marked
 from envbuilder.reproduce.question import Case, gpus_of, is_since
 from envbuilder.reproduce.report.reported import Complaint, Pause, Reported
 from envbuilder.reproduce.terms import library_name, opens
@@ -26,9 +26,6 @@ distributor's build, or the user's program.
 """
 
 Area = Literal["host", "packages", "device", "distribution", "build", "libraries", "kernels", "tools", "time", "other"]
-_OPENS_AT_USE = "1.14"
-"""The first release that imports without CUDA's libraries: it opens them when it looks for a GPU."""
-
 _RANK = {area: float(rank) for rank, area in enumerate(get_args(Area))}
 
 
@@ -37,8 +34,8 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     fix: FixTarget = "unknown"
     explains: frozenset[Complaint] = frozenset()
     fixed_by: frozenset[str] = frozenset()
-    says: tuple[Text, ...] = ()
-    fixes: tuple[Text, ...] = ()
+    says: tuple[str, ...] = ()
+    fixes: tuple[str, ...] = ()
     hides: frozenset[Code] = frozenset()
     outranks: Area | None = None
     refuted_by: tuple[str, ...] = ()
@@ -75,13 +72,14 @@ def as_remark(finding: Finding) -> Finding:
 
 def explains(code: Code, reported: Reported) -> bool:
     """Return True if a finding can cause the complaint, or if the report states no complaint."""
-    cause, complaints = cause_of(code), {*reported.complaints, *(("slow",) if reported.pauses else ())}
+    cause, complaints = cause_of(code), complaints_of(reported)
     pinned = any("==" in row.text for row in reported.evidence if row.field == "tensorflow")
     if cause.area == "libraries" and reported.install == "conda" and not pinned:
         return False  # it may be conda's build, which opens the libraries of its own environment
     if not complaints or code is Code.UNKNOWN or not cause.explains.isdisjoint(complaints):
         return True
-    return cause.area == "libraries" and "import" in complaints and not is_since(_OPENS_AT_USE, reported)
+    # From 1.14 on, TensorFlow imports without CUDA's libraries: it opens them when it looks for a GPU.
+    return cause.area == "libraries" and "import" in complaints and not is_since("1.14", reported)
 
 
 def by_cause(findings: tuple[Finding, ...], proved: frozenset[Code]) -> tuple[Finding, ...]:
@@ -116,40 +114,31 @@ def forecast(case: Case) -> tuple[Finding, ...]:
     found = findings_of(case.question, case.catalog)
     if reported.platform == "windows":
         found = tuple(_for_windows(row, reported) for row in found if cause_of(row.code).windows)
-    kept = (*_before_catalogue(case), *(row for row in found if not refuted(row.code, case)))
+    named = {row.known.code for row in case.messages}  # a message speaks for these forecasts: no fact refutes them
+    left = (row for row in found if row.code in named or not any(map(case.holds, cause_of(row.code).refuted_by)))
+    kept = (*_before_catalogue(case), *left)
     return kept if any(map(is_cause, kept)) else (*kept, *by_toolkit(case))
 
 
-def refuted(code: Code, case: Case) -> bool:
-    """Return True if a stated fact refutes a forecast for which no message speaks."""
-    named = any(get(row.signature).code is code for row in case.messages)
-    return not named and any(map(case.holds, cause_of(code).refuted_by))
-
-
-_STOPS_BEFORE: frozenset[Complaint] = frozenset({"installing", "import", "building"})
-
-
-def _asked_of(case: Case) -> set[Complaint]:
-    """Return the complaints of a report; a package that stops the import is one."""
-    reported = case.reported
-    stops = any(row.exact and cause_of(get(row.signature).code).area == "packages" for row in case.messages)
-    if stops and "invisible" not in reported.complaints:
-        return {"import", "installing"}
+def complaints_of(reported: Reported) -> set[Complaint]:
     return {*reported.complaints, *(("slow",) if reported.pauses else ())}
 
 
 def standing(rows: Iterable[MessageMatch], case: Case) -> Iterator[MessageMatch]:
     """Yield the messages that explain a complaint and that no fact refutes; a printed error is a complaint itself."""
-    asked = _asked_of(case)
+    asked = complaints_of(case.reported)
+    stops = any(row.exact and cause_of(row.known.code).area == "packages" for row in case.messages)
+    if stops and "invisible" not in asked:
+        asked = {"import", "installing"}  # a package that stops the import is a complaint
     return (row for row in rows if _stands(row, case, asked))
 
 
 def _stands(row: MessageMatch, case: Case, asked: set[Complaint]) -> bool:
-    known = get(row.signature)
+    known = row.known
     explained = known.explains or cause_of(known.code).explains
     goes_on = "goes_on" in known.marks or known.layer == "symptom"
     if goes_on:
-        explained -= _STOPS_BEFORE
+        explained -= {"installing", "import", "building"}
     weak = goes_on or known.prose or "suggests" in known.marks or known.severity is not Severity.ERROR
     weak = weak and not is_title(row)
     unasked = weak and known.code is not None and asked and explained.isdisjoint(asked)
@@ -175,7 +164,7 @@ def by_toolkit(case: Case) -> tuple[Finding, ...]:
     cuda, last = (old.cuda, old.capability) if old else ("", "")
     if toolkit is not None:
         cuda, last = toolkit.version, toolkit.last_capability
-    rows = [row for row in (catalog.gpu(name) for name in gpus_of(reported)) if row is not None]
+    rows = filter(None, map(catalog.gpu, gpus_of(reported)))
     capabilities = [*(row.compute_capability for row in rows), *reported.compute_capabilities]
     newest = max(capabilities, key=key, default=None)
     if not last or newest is None or key(newest) <= key(last):
@@ -189,12 +178,9 @@ def _for_windows(row: Finding, reported: Reported) -> Finding:
     """Report it for DLLs; the rules name Linux files."""
     if row.code is not Code.CUDA_MISMATCH or row.severity is not Severity.ERROR:
         return row
-    named = {"release": reported.tensorflow, "cuda": reported.cuda}
-    return written(Code.CUDA_MISMATCH, "dll", row.sources, **named, requires=row.requires)
+    stated = {"release": reported.tensorflow, "cuda": reported.cuda}
+    return written(Code.CUDA_MISMATCH, "dll", row.sources, **stated, requires=row.requires)
 
-
-_OF_CUDNN = frozenset({"cublas_not_loaded"})
-"""Messages of cuDNN's own loader: what they name, no TensorFlow opens."""
 
 _MENTIONED_CUDA = frozenset({"cudart", "cublas", "cublasLt", "cufft", "cusolver", "cusparse", "cudnn"})
 
@@ -215,7 +201,7 @@ def _never_opened(case: Case) -> Iterator[Finding]:
     others |= {row.field for row in case.reported.contradictions}
     if release is None or not release.libraries or "tensorflow" in others:
         return
-    of_cudnn = {row.line for row in case.messages if row.signature in _OF_CUDNN}
+    of_cudnn = {row.line for row in case.messages if row.signature == "cublas_not_loaded"}  # cuDNN's own loader
     for row in case.messages:
         library = "" if row.line in of_cudnn else row.values.get("library", "")
         name = library_name(library)
@@ -225,11 +211,6 @@ def _never_opened(case: Case) -> Iterator[Finding]:
             yield finding(Code.OTHER_BUILD, "never_opened", **named)
             return
 
-
-_BEFORE_AMPERE = (9, 10)
-"""CUDA majors without support for Ampere and later GPUs."""
-
-_AMPERE = "8.0"
 
 _COMPILED = frozenset({Code.PTX_JIT, Code.GPU_UNSUPPORTED_BY_CUDA})
 """Codes of kernels that are compiled at first use."""
@@ -258,10 +239,10 @@ def _starting(case: Case, known: frozenset[Code], start: Pause) -> Iterator[Find
     reported = case.reported
     if known & _COMPILED:
         yield finding(Code.SLOW_PHASE, "compiled", **_about(start))
-    old = reported.cuda is not None and versions.major(reported.cuda) in _BEFORE_AMPERE
-    new = any(versions.at_least(text, _AMPERE) for text in reported.compute_capabilities)
+    before_ampere = reported.cuda is not None and versions.major(reported.cuda) in {9, 10}
+    ampere = any(versions.at_least(text, "8.0") for text in reported.compute_capabilities)
     told = {Code.PTX_JIT} if reported.tensorflow is None else _COMPILED
-    if old and new and not known & told:
+    if before_ampere and ampere and not known & told:
         capability = reported.compute_capabilities[0]
         yield finding(Code.PTX_JIT, "start", capability=capability, cuda=reported.cuda, **_about(start))
     if len(reported.gpus) > 1:

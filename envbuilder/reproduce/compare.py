@@ -8,14 +8,17 @@ from typing import Any
 from envbuilder.finding import Finding, Severity
 from envbuilder.reproduce.document import NearestRun, ReproduceDocument, Run
 from envbuilder.reproduce.grammar import GRAMMAR
-from envbuilder.reproduce.messages.catalog import MessageMatch, error_messages, get
+from envbuilder.reproduce.messages.catalog import MessageMatch, error_messages
 from envbuilder.verdict import Verdict
+
+Messages = tuple[MessageMatch, ...]
+Findings = tuple[Finding, ...]
 
 
 @dataclass(frozen=True)
 class RunObservation:
     image: str
-    symptoms: tuple[MessageMatch, ...]
+    symptoms: Messages
     text: str
     verdict: Verdict
     simulated: bool
@@ -44,13 +47,7 @@ def proof(document: ReproduceDocument, seen: RunObservation) -> NearestRun:
 
 
 def compare(
-    reported: tuple[MessageMatch, ...],
-    seen: tuple[MessageMatch, ...],
-    predicted: tuple[Finding, ...],
-    found: tuple[Finding, ...],
-    *,
-    with_gpu: bool,
-    with_driver: bool,
+    reported: Messages, seen: Messages, predicted: Findings, found: Findings, *, with_gpu: bool, with_driver: bool
 ) -> Run:
     """Compare the messages that can appear on this image and host; without any, findings with the predicted ones."""
     wanted = error_messages(reported)
@@ -59,10 +56,10 @@ def compare(
         same = tuple((errors[row.code].message, row.message) for row in found if row.code in errors)
         return Run(reproduced=True, proof=same) if same else Run(needs="the report quotes no comparable message")
     shown = {"image"} | ({"driver"} if with_driver else set()) | ({"gpu"} if with_gpu else set())
-    possible = [row for row in wanted if get(row.signature).proof in shown]
+    possible = [row for row in wanted if row.known.proof in shown]
     pairs = tuple((row.text, twin.text) for row in wanted if (twin := _same_message(row, seen)) is not None)
     if not possible and not pairs:
-        kinds = sorted({get(row.signature).proof for row in wanted})
+        kinds = sorted({row.known.proof for row in wanted})
         return Run(needs=f"it takes {', '.join(GRAMMAR.needs[kind] for kind in kinds)}")
     missing = [row for row in possible if _same_message(row, seen) is None]
     if pairs and not missing:
@@ -73,7 +70,7 @@ def compare(
     return Run(proof=pairs, needs=f"partly reproduced; missing here: {names}")
 
 
-def _same_message(wanted: MessageMatch, seen: tuple[MessageMatch, ...]) -> MessageMatch | None:
+def _same_message(wanted: MessageMatch, seen: Messages) -> MessageMatch | None:
     """Return the same message with the same values (library, versions), or None."""
     for row in seen:
         shared = wanted.values.keys() & row.values.keys()
@@ -82,7 +79,7 @@ def _same_message(wanted: MessageMatch, seen: tuple[MessageMatch, ...]) -> Messa
     return None
 
 
-def repeated_messages(reported: tuple[MessageMatch, ...], seen: tuple[MessageMatch, ...]) -> tuple[MessageMatch, ...]:
+def repeated_messages(reported: Messages, seen: Messages) -> Messages:
     """Return the reported messages that appeared again; an empty result means that the change fixes the report."""
     names = {row.signature for row in error_messages(reported)}
     return tuple(row for row in seen if row.signature in names)

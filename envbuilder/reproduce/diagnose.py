@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -18,35 +19,28 @@ from envbuilder.finding import Code, Finding, Severity
 from envbuilder.reproduce import causes, terms
 from envbuilder.reproduce.causes import FixTarget, as_remark, cause_of, explains, is_cause
 from envbuilder.reproduce.grammar import GRAMMAR
-from envbuilder.reproduce.messages.catalog import Layer, LogMessage, MessageMatch, get, is_title, marked
-from envbuilder.reproduce.question import Case, is_since, release_of
+from envbuilder.reproduce.messages.catalog import MessageMatch, is_title, marked
+from envbuilder.reproduce.question import Case, release_of
 from envbuilder.reproduce.report.read import TAG
-from envbuilder.reproduce.report.reported import Complaint, Reported, Trust
-from envbuilder.reproduce.terms import Facts, filled, filled_or_none
+from envbuilder.reproduce.report.reported import Complaint, Reported
+from envbuilder.reproduce.terms import Facts, filled
 from envbuilder.versions import minor
-
-_INFERRED = "no CUDA"
-"""What a rule found that only the absence of other statements suggests."""
-
-_AT_IMPORT: set[Complaint] = {"installing", "import"}
 
 
 def predict(case: Case) -> tuple[Finding, ...]:
     """List the possible causes, the most likely first: proved by lines, predicted by rules, suggested by pauses."""
     case = dataclasses.replace(case, messages=_related(case))
     shown = _proved(case)
-    symptoms = all(get(row.signature).layer == "symptom" for row in case.messages if get(row.signature).code)
+    symptoms = all(row.known.layer == "symptom" for row in case.messages if row.known.code)
     proved = frozenset(row.code for row in shown)
     builds = causes.other_builds(case)
     forecasts = causes.by_toolkit(case) if builds else causes.forecast(case)
-    unbuilt = "building" in case.reported.complaints and not case.holds("imported")
-    named = case.reported.origin == "conda" and bool(marked("opens", case.messages))
-    if named or (case.reported.origin == "source" and (unbuilt or (any(map(is_cause, shown)) and not symptoms))):
+    told = "building" in case.reported.complaints or (any(map(is_cause, shown)) and not symptoms)
+    if case.reported.origin == "source" and told:
         builds = tuple(map(as_remark, builds))  # a line says more about it
-    if any(cause_of(row.code).area == "kernels" and explains(row.code, case.reported) for row in forecasts):
-        memory = {row.code for row in shown if row.code is Code.STALLS} if marked("memory", case.messages) else set()
-        shown = tuple(row for row in shown if row.code not in memory)
-        proved -= memory
+    kernels = any(cause_of(row.code).area == "kernels" and explains(row.code, case.reported) for row in forecasts)
+    if kernels and marked("memory", case.messages):
+        shown, proved = tuple(row for row in shown if row.code is not Code.STALLS), proved - {Code.STALLS}
     elsewhere, tagged = tuple(_other_system(case, () if symptoms else shown)), tuple(_other_tag(case.reported))
     outranked = {cause_of(code).outranks for code in (() if symptoms else proved)}
     outranked |= {"libraries"} if any(map(is_cause, elsewhere)) else set()
@@ -59,8 +53,6 @@ def predict(case: Case) -> tuple[Finding, ...]:
     kept = (*predicted, *_besides(shown, predicted))
     if symptoms and any(map(is_cause, predicted)):
         kept = predicted
-    if symptoms and builds:
-        kept = ()  # the other build explains it
     if tagged:
         kept = tuple(row for row in kept if row.code is not Code.PACKAGE_CONFLICT)
     kept = tuple(row for row in kept if case.reported.origin != "jetson" or not cause_of(row.code).no_wheel)
@@ -75,48 +67,41 @@ def _installed(name: str, reported: Reported) -> str | None:
     return reported.packages.get(name) or next(own, None)
 
 
-_TOWARDS_A_GPU: set[Layer] = {"driver", "loader", "container", "symptom"}
-
-
 def _related(case: Case) -> tuple[MessageMatch, ...]:
     """Keep the messages that explain the complaint; a program's own line says better what a sentence says too."""
     others = marked("other_vendor", case.messages)
     rows = list(causes.standing(case.messages, case))
-    rest = {get(row.signature).layer for row in rows if get(row.signature).code is not None and row not in others}
-    about_gpu = rest <= _TOWARDS_A_GPU if rest else "invisible" in case.reported.complaints
+    rest = {row.known.layer for row in rows if row.known.code is not None and row not in others}
+    invisible = "invisible" in case.reported.complaints
+    about_gpu = rest <= {"driver", "loader", "container", "symptom"} if rest else invisible
     if about_gpu and any(row in others for row in rows):
-        return (*others[:1], *(row for row in rows if get(row.signature).code is None))
-    printed = {get(row.signature).code for row in rows if row.exact and not get(row.signature).prose} - {None}
-    return tuple(
-        row
-        for row in rows
-        if row not in others and not (get(row.signature).prose and get(row.signature).code in printed)
-    )
+        return (*others[:1], *(row for row in rows if row.known.code is None))
+    printed = {row.known.code for row in rows if row.exact and not row.known.prose} - {None}
+    return tuple(row for row in rows if row not in others and not (row.known.prose and row.known.code in printed))
 
 
 def _proved(case: Case) -> tuple[Finding, ...]:
-    rows = [(row, get(row.signature)) for row in case.messages]
-    wrong = [(row, known) for row, known in rows if known.code is not None and known.severity is not Severity.INFO]
-    causes = [(row, known) for row, known in wrong if "follows" not in known.marks and known.layer != "symptom"]
-    errors = {known.code for _, known in causes if known.severity is Severity.ERROR}
+    wrong = [row for row in case.messages if row.known.code is not None and row.known.severity is not Severity.INFO]
+    causes = [row for row in wrong if "follows" not in row.known.marks and row.known.layer != "symptom"]
+    errors = {row.known.code for row in causes if row.known.severity is Severity.ERROR}
     hidden = {code for error in errors for code in cause_of(error).hides}
-    kept = [(row, known) for row, known in (causes if errors else wrong) if known.code not in hidden]
-    named = [(row, known) for row, known in kept if known.layer != "symptom"] or kept
-    libraries = [row for row, known in named if known.code is Code.MISSING_LIBRARY and "library" in row.values]
+    kept = [row for row in (causes if errors else wrong) if row.known.code not in hidden]
+    named = [row for row in kept if row.known.layer != "symptom"] or kept
+    libraries = [row for row in named if row.known.code is Code.MISSING_LIBRARY and "library" in row.values]
     missing = terms.missing_libraries(libraries, case) if libraries else None
     facts = terms.terms(case)
-    shown = [(row, known) for row, known in named if missing is None or row not in libraries]
-    last = {row.signature: row for row, known in shown if known.layer == "cudnn"}  # a later one is of another attempt
+    shown = [row for row in named if missing is None or row not in libraries]
+    last = {row.signature: row for row in shown if row.known.layer == "cudnn"}  # a later one is of another attempt
     made = {
-        (known.code, row.values.get("library", known.id)): _shown(last.get(row.signature, row), known, facts)
-        for row, known in reversed(shown)
+        (row.known.code, row.values.get("library", row.signature)): _shown(last.get(row.signature, row), facts)
+        for row in reversed(shown)
     }
     return (*((missing,) if missing is not None else ()), *reversed(made.values()))
 
 
-def _shown(row: MessageMatch, known: LogMessage, facts: Facts) -> Finding:
+def _shown(row: MessageMatch, facts: Facts) -> Finding:
+    known, facts = row.known, terms.with_values(row, facts)
     assert known.code is not None  # noqa: S101 - `_proved` looked
-    facts = terms.with_values(row, facts)
     return Finding(
         code=known.code,
         severity=known.severity,
@@ -138,7 +123,7 @@ def _besides(shown: tuple[Finding, ...], predicted: tuple[Finding, ...]) -> tupl
 
 def _other_tag(reported: Reported) -> Iterator[Finding]:
     tag = next((row for row in reported.evidence if row.source == TAG), None)
-    if tag is None or reported.python is None or _AT_IMPORT.isdisjoint(reported.complaints):
+    if tag is None or reported.python is None or {"installing", "import"}.isdisjoint(reported.complaints):
         return
     running = minor(reported.python)
     others = (row.value for row in reported.evidence if row.field == "python" and row.source != TAG)
@@ -149,7 +134,7 @@ def _other_tag(reported: Reported) -> Iterator[Finding]:
 
 def _other_system(case: Case, shown: tuple[Finding, ...]) -> Iterator[Finding]:
     reported = case.reported
-    if any(get(row.signature).code is Code.OTHER_BUILD for row in case.messages):
+    if any(row.known.code is Code.OTHER_BUILD for row in case.messages):
         return
     name, os = f"TensorFlow {reported.tensorflow or ''}".rstrip(), reported.os or ""
     if (case.gpu or (not shown and reported.complaints)) and reported.distribution != "tensorflow-cpu":
@@ -185,34 +170,33 @@ class ReportDiagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
-    facts, messages = terms.terms(case), [(row, get(row.signature)) for row in case.messages]
-    harmless = tuple(dict.fromkeys(filled(known.cause, facts) for _, known in messages if known.layer == "noise"))
+    facts = terms.terms(case)
+    noise = (row.known for row in case.messages if row.known.layer == "noise")
+    harmless = tuple(dict.fromkeys(filled(known.cause, facts) for known in noise))
     told = [row for row in predicted if is_cause(row)]
     lead = told[0] if told else None
     decisive = _decisive(lead, _related(case)) if lead else None
-    program = next((row for row, known in reversed(messages) if known.layer == "code"), None)
-    if program is not None and decisive is None and not (lead is not None and get(program.signature).prose):
+    program = next((row for row in reversed(case.messages) if row.known.layer == "code"), None)
+    if program is not None and decisive is None and not (lead is not None and program.known.prose):
         return _of_message(program, terms.with_values(program, facts), {"harmless": harmless})
     shown_by = decisive
     if lead is not None and cause_of(lead.code).area in {"libraries", "build"}:  # it explains the missing library
         shown_by = decisive or next(iter(marked("not_found", case.messages)), None)
     line, quote = (shown_by.line, shown_by.text.removeprefix("# ")) if shown_by else (0, "")
-    shown = get(decisive.signature) if decisive else None
+    shown = decisive.known if decisive else None
     if lead is None and "gpu" in facts and case.asks_for_versions:
         cause = f"The question is which versions go together for {facts['gpu']}; the closest environment works on it."
         return ReportDiagnosis(cause=cause, confidence="likely", place="versions", harmless=harmless)
     symptom = shown is not None and shown.layer == "symptom"
     alone = shown is not None and not symptom and not shown.prose and "suggests" not in shown.marks
-    proved = decisive is not None and decisive.exact and alone and lead is not None and lead.found != _INFERRED
+    inferred = lead is None or lead.found == "no CUDA"  # a rule takes the absence of other statements for it
+    proved = decisive is not None and decisive.exact and alone and not inferred
     packages = lead is not None and cause_of(lead.code).area == "packages"
     about: tuple[Complaint, ...] | None = ("import",) if packages else ("invisible",) if symptom else None
     if lead is not None and cause_of(lead.code).no_wheel:
-        about = (
-            ("building",)
-            if case.reported.origin == "source" or "building" in case.reported.complaints
-            else ("installing",)
-        )
-    ask = () if proved else deciding_commands(case.reported, case.place, about, case.facts)
+        built = case.reported.origin == "source" or "building" in case.reported.complaints
+        about = ("building",) if built else ("installing",)
+    ask = () if proved else deciding_commands(case, about)
     common: dict[str, Any] = {"line": line, "quote": quote, "harmless": harmless, "ask": ask}
     answer_row = _answering(case) if lead is None else None
     if answer_row is not None:
@@ -240,19 +224,23 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
 
 
 def _better(kind: Literal["says", "fixes"], row: Finding, facts: Facts) -> str:
-    own = row.message if kind == "says" else row.fix
-    return next((text for each in getattr(cause_of(row.code), kind) if (text := filled_or_none(each, facts))), own)
+    try:
+        return filled(getattr(cause_of(row.code), kind), facts)
+    except KeyError:
+        return row.message if kind == "says" else row.fix
 
 
 def _of_message(row: MessageMatch, facts: Facts, common: dict[str, Any]) -> ReportDiagnosis:
-    known, own = get(row.signature), filled(get(row.signature).fix, facts)
+    known, fix = row.known, filled(row.known.fix, facts)
+    if fix == "Nothing to fix.":
+        fix = GRAMMAR.ask["harmless"] if known.layer == "noise" else ""
     outside, program = "outside" in known.marks, known.layer == "code"
     sure: Confidence = "certain" if program and row.exact and not known.prose else "likely"
     return ReportDiagnosis(
         cause=GRAMMAR.openings.get(known.layer, "") + filled(known.cause, facts),
         confidence="unsure" if "suggests" in known.marks else sure,
         place="build" if outside else "program" if program else "unknown",
-        fix=own if own != _NOTHING else GRAMMAR.ask["harmless"] if known.layer == "noise" else "",
+        fix=fix,
         **{**common, **({} if outside else {"line": row.line, "quote": row.text.removeprefix("# ")})},
     )
 
@@ -263,8 +251,12 @@ def _answering(case: Case) -> MessageMatch | None:
     known = [*(row for row in rows if row.signature == "gpu_created"), *marked("outside", rows)]
     known += filter(is_title, marked("answers", rows))
     known += [row for row in reversed(rows) if row.signature == "last_exception"]
-    fits = (row for row in causes.standing(known, case) if asked <= (get(row.signature).explains or asked))
-    return _complained_noise(case) or next(fits, None)
+    fits = (row for row in causes.standing(known, case) if asked <= (row.known.explains or asked))
+    # A harmless message is in question if the title quotes it, or if it is the only warning.
+    noise = [row for row in rows if row.known.layer == "noise"]
+    alone = not asked and all(row.known.layer in {"noise", "fact"} for row in rows)
+    warned = (row for row in noise if alone and _WARNED.search(row.text) is not None)
+    return next(itertools.chain(filter(is_title, noise), warned, fits), None)
 
 
 def _fitting(case: Case) -> str:
@@ -276,35 +268,21 @@ def _fitting(case: Case) -> str:
     return f" The stated versions (TensorFlow {reported.tensorflow}, CUDA {reported.cuda}{cudnn}) go together."
 
 
-_COMPARED = ("tensorflow", "python", "cuda", "cudnn", "driver")
-
-
 def _told_apart(case: Case) -> str:
     """Say which single version the report changes between what works and what fails; '' if it does not say."""
     reported = case.reported
-    others = {name: [row.value for row in reported.works if row.field == name] for name in _COMPARED}
+    compared = ("tensorflow", "python", "cuda", "cudnn", "driver")
+    others = {name: [row.value for row in reported.works if row.field == name] for name in compared}
     apart = [(name, values) for name, values in others.items() if values and getattr(reported, name)]
     name, values = apart[0] if len(apart) == 1 and reported.complaints else ("", [])
     failing = getattr(reported, name) if name else ""
     if not name or failing in values:
         return ""
     working = listed(list(dict.fromkeys(values)))
-    names = f"{GRAMMAR.titles[name]} {working} works and {failing} does not"
-    return (
-        f"By the report {names}: that is the difference, and no line says why. Stay with what works until it is known."
-    )
+    return GRAMMAR.told_apart.format(name=GRAMMAR.titles[name], working=working, failing=failing)
 
 
-_NOTHING = "Nothing to fix."
 _WARNED = re.compile(r": [EW] |^[EW](?:0000| tensorflow/)")
-
-
-def _complained_noise(case: Case) -> MessageMatch | None:
-    """Return the harmless message that a report is about: that of its title, or its only warning."""
-    noise = [row for row in case.messages if get(row.signature).layer == "noise"]
-    warned = [row for row in noise if _WARNED.search(row.text) is not None]
-    alone = not case.reported.complaints and all(get(row.signature).layer in {"noise", "fact"} for row in case.messages)
-    return next(filter(is_title, noise), next(iter(warned), None) if alone else None)
 
 
 def _after(lead: Finding, case: Case, told: list[Finding]) -> Finding | None:
@@ -320,36 +298,18 @@ def _after(lead: Finding, case: Case, told: list[Finding]) -> Finding | None:
 
 
 def _decisive(lead: Finding, messages: tuple[MessageMatch, ...]) -> MessageMatch | None:
-    same = sorted((row for row in messages if get(row.signature).code is lead.code), key=is_title)
+    same = sorted((row for row in messages if row.known.code is lead.code), key=is_title)
     quoted = (row for row in same if lead.found and row.text.startswith(lead.found))
     return next(quoted, None) or next(iter(same), None)
 
 
-_SHORT_LIST = 8
-"""A longer list of packages is complete enough to need no other."""
-
-
-def deciding_commands(
-    reported: Reported,
-    place: str = "pip",
-    complaints: tuple[Complaint, ...] | None = None,
-    facts: frozenset[str] = frozenset(),
-) -> tuple[str, ...]:
+def deciding_commands(case: Case, complaints: tuple[Complaint, ...] | None = None) -> tuple[str, ...]:
+    reported, place = case.reported, case.place
     windows = "_on_windows" if reported.platform == "windows" else ""
-    sources = [row.source for row in reported.evidence if row.trust is Trust.LISTED]
-    known = {"packages"} if sources.count("package") > _SHORT_LIST else set[str]()
-    known |= {name for name, told in GRAMMAR.not_asked.items() if not facts.isdisjoint(told)}
-    if any(source.startswith("nvidia-smi") for source in sources):
-        known.add("driver")
-    if reported.python is not None and reported.os is not None:
-        known.add("python")
-    if reported.tensorflow is not None:
-        first = not is_since("2.0", reported)
-    else:
-        first = reported.cuda is not None and not versions.at_least(reported.cuda, "10.1")
+    known = {name for name, conditions in GRAMMAR.not_asked.items() if any(map(case.holds, conditions))}
     wanted = GRAMMAR.open_question((reported.origin or "", *(complaints or reported.complaints))).ask
     asked = {name: GRAMMAR.ask.get(f"{name}{windows}", GRAMMAR.ask[name]) for name in wanted if name not in known}
-    if (first or "before_catalogue" in facts) and "trace" in asked:
+    if "trace" in asked and any(map(case.holds, GRAMMAR.of_tensorflow_1)):
         asked["trace"] = GRAMMAR.ask["trace_1"]
     if "driver" in asked:  # only it depends on where TensorFlow runs
         asked["driver"] = terms.in_place(place, reported.image, asked["driver"])

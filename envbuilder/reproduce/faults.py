@@ -19,19 +19,16 @@ from envbuilder.finding import Code, Finding
 from envbuilder.reproduce.causes import by_cause, cause_of, is_cause
 from envbuilder.reproduce.diagnose import Confidence, ReportDiagnosis, diagnose, predict
 from envbuilder.reproduce.fix import choose_here, closest_environment, install_commands
-from envbuilder.reproduce.messages.catalog import MessageMatch, get, match
+from envbuilder.reproduce.messages.catalog import MessageMatch, match
 from envbuilder.reproduce.question import Case, is_version
 from envbuilder.reproduce.rebuild import REQUIREMENT
-from envbuilder.reproduce.report.captured import CaptureDocument
 from envbuilder.reproduce.report.read import read
-from envbuilder.reproduce.report.reported import Complaint
+from envbuilder.reproduce.report.reported import CaptureDocument, Complaint
 from envbuilder.reproduce.terms import missing_libraries
 from envbuilder.support.templates import rendered
 from envbuilder.verdict import Phase
 
-_STUB = 34
-"""CUDA_ERROR_STUB_LIBRARY, the answer of the toolkit's stub to cuInit."""
-
+_STUB = 34  # CUDA_ERROR_STUB_LIBRARY, the answer of the toolkit's stub to cuInit
 _PATH = "LD_LIBRARY_PATH"
 _PLAIN_PATH = re.compile(r"[\w~./+@:-]*", re.ASCII)
 _HIDES_ALL = re.compile(r"\s*(?:-.*|NoDevFiles)?\s*")
@@ -124,7 +121,7 @@ def diagnose_captured(
     faults: list[Fault] = []
     fixed: set[Code] = set()
     while not document.computes:
-        left = tuple(row for row in messages if get(row.signature).code not in fixed)
+        left = tuple(row for row in messages if row.known.code not in fixed)
         here = _Here(msgspec.structs.replace(reported, complaints=(complaint,)), left, catalog, document).settled()
         found = _first(here, fixed)
         if found is not None:

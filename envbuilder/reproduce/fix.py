@@ -23,7 +23,7 @@ from envbuilder.compat.unknown import FIRST_WITHOUT_WINDOWS_GPU
 from envbuilder.environment import Change, Combination, Environment
 from envbuilder.finding import Code
 from envbuilder.image.names import reference
-from envbuilder.reproduce.causes import cause_of, codes_without_kernels, table
+from envbuilder.reproduce.causes import cause_of, codes_without_kernels
 from envbuilder.reproduce.diagnose import ReportDiagnosis
 from envbuilder.reproduce.document import Nearest
 from envbuilder.reproduce.grammar import GRAMMAR, old_release
@@ -31,7 +31,7 @@ from envbuilder.reproduce.messages.catalog import marked
 from envbuilder.reproduce.question import Case, driver_of, gpus_of, release_of
 from envbuilder.reproduce.rebuild import PUBLISHED, requirement, word
 from envbuilder.reproduce.report.reported import Reported
-from envbuilder.reproduce.terms import bounds, cudnn_for, is_before_catalogue, is_installed, span_of
+from envbuilder.reproduce.terms import bounds, cudnn_for, is_before_catalogue, is_installed, new_environment, span_of
 
 
 @dataclass(frozen=True)
@@ -164,19 +164,14 @@ def choose_here(case: Case, specs: tuple[str, ...] = ("",), span: str = "", *, n
     return _Fix(near, changes, wanted, made)
 
 
-_OF_A_RELEASE = frozenset(code for code, cause in table().items() if cause.area == "libraries") | {
-    Code.NOT_INSTALLABLE,
-    Code.PACKAGE_CONFLICT,
-}
-"""Causes that the tested build of the same release may remove."""
-
-
 def _documented(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
+    """Propose the tested build of a release before the catalogue, if that may remove the cause."""
     row, reported, lead = case.old, case.reported, next(iter(diagnosis.codes), None)
     foreign = reported.origin not in {None, "conda"} or reported.arch not in {None, "x86_64"}
-    if row is None or foreign or reported.platform == "macos" or case.place == "colab" or lead not in _OF_A_RELEASE:
+    if row is None or foreign or reported.platform == "macos" or case.place == "colab":
         return None
-    if lead is Code.PACKAGE_CONFLICT and all(cause_of(code).area != "libraries" for code in diagnosis.codes):
+    leads = diagnosis.codes if lead is Code.PACKAGE_CONFLICT else diagnosis.codes[:1]
+    if lead is not Code.NOT_INSTALLABLE and all(cause_of(code).area != "libraries" for code in leads):
         return None
     windows = reported.platform == "windows"
     driver = None if windows else reported.driver
@@ -209,7 +204,6 @@ def _libraries_of(near: Question, reported: Reported) -> Iterator[Change]:
             yield Change(name, old or "as installed", new)
 
 
-_CHOSEN_BY = frozenset({"libraries", "kernels", "build"})
 _OTHER_MAKERS = frozenset({"tfjs", "jetson", "jax", "rocm", "directml", "library", "source"})
 
 
@@ -230,7 +224,7 @@ def _is_choice(case: Case, diagnosis: ReportDiagnosis, span: str) -> bool:
     if area == "kernels" and question is not None and check(question, case.catalog).compatible is True:
         return False
     mixed = diagnosis.codes[0] is Code.TWO_CUDA_STACKS  # its files say nothing about the release
-    return area in _CHOSEN_BY and bool(gpus or (span and not mixed))
+    return area in {"libraries", "kernels", "build"} and bool(gpus or (span and not mixed))
 
 
 def _ways(search: _Search) -> Iterator[Near[Question]]:
@@ -342,8 +336,7 @@ def _with_wheels(search: _Search) -> Near[Question] | None:
 
 
 _WSL = "wsl --install -d Ubuntu"
-_BROUGHT = {"tensorflow", "package", "install", "cuda", "cudnn"}
-"""Fields of which each change takes more than a package."""
+_BROUGHT = {"tensorflow", "package", "install", "cuda", "cudnn"}  # each change takes more than a package
 
 
 def install_commands(case: Case, near: Question, environment: Environment | None) -> tuple[str, ...]:
@@ -365,8 +358,7 @@ def install_commands(case: Case, near: Question, environment: Environment | None
     native = reported.platform == "windows" and _serves_windows(version)
     lines = [_WSL] if reported.platform == "windows" and not native and near.gpu else []
     if near.python and near.python != question.python:
-        activate = r"tf\Scripts\activate" if native else ". tf/bin/activate"
-        lines += [f"uv venv --seed --python {word(near.python)} tf && {activate}"]
+        lines.append(new_environment(word(near.python), windows=native))
     packages = tuple(text for text in near.packages if text not in question.packages and requirement(text))
     kept = {name for name in _BROUGHT if getattr(near, name) == getattr(question, name)}
     if kept == _BROUGHT and not lines:

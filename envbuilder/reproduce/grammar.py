@@ -82,6 +82,8 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     facts: dict[str, tuple[str, ...]]
     startup_commands: dict[str, str]
     not_asked: dict[str, tuple[str, ...]]
+    of_tensorflow_1: tuple[str, ...]
+    told_apart: str
     needs: dict[str, str]
     openings: dict[str, str]
 
@@ -112,15 +114,11 @@ _CUDA_FILE = re.compile(r"cudart|cublas|cufft|curand|cusolver|cusparse")
 def old_by_files(names: list[str], cudnn: str | None = None) -> OldRelease | None:
     """Return the newest releases before the catalogue that open files of these names, as no other releases do."""
     by_cudnn = next((number_of_file(name) for name in names if "cudnn" in name), "")
-    by_cudnn = by_cudnn if by_cudnn[:1] in set(_CUDNN_OF_OLD) else ""
+    by_cudnn = by_cudnn if by_cudnn[:1] in {"5", "6"} else ""  # no release of the catalogue opens these
     by_cuda = next((number_of_file(name) for name in names if _CUDA_FILE.search(name)), "")
     if by_cuda:
         return old_by(cuda=by_cuda, cudnn=by_cudnn or cudnn) if "." in by_cuda else None
     return old_by(cudnn=by_cudnn) if by_cudnn else None
-
-
-_CUDNN_OF_OLD = "56"
-"""Majors of cuDNN that no release of the catalogue opens."""
 
 
 def number_of_file(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Self
 
 import msgspec
@@ -17,17 +17,16 @@ from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.question import Install, Question, cudnn_of_number
 from envbuilder.reproduce.grammar import GRAMMAR, OldRelease, old_by, old_by_files, old_release
-from envbuilder.reproduce.messages.catalog import MessageMatch, get, marked
+from envbuilder.reproduce.messages.catalog import MessageMatch, marked
 from envbuilder.reproduce.report.reported import SCALARS, Reported, Trust
 from envbuilder.workspace import packaged_yaml
 
 SHARED = ("numpy", "protobuf", "keras", "tf-keras", "h5py", "ml-dtypes", "typing-extensions")
 """Packages whose version can break a TensorFlow that accepts it by name."""
 
-_GPU_LAYERS = frozenset(
-    {"container", "driver", "loader", "cudnn", "cublas", "architecture", "xla", "memory", "distribution"}
-)
-_LEAVE_OUT = frozenset({"partly", "unfindable"})
+_GPU_LAYERS = {"container", "driver", "loader", "cudnn", "cublas", "architecture", "xla", "memory", "distribution"}
+_SHORT_LIST = 8
+"""A longer list of packages is complete enough to need no other."""
 
 
 def release_of(text: str) -> str:
@@ -79,14 +78,13 @@ def _capabilities(reported: Reported, catalog: Catalog) -> tuple[str, ...]:
     return tuple(found) if len(found) == 1 else ()
 
 
-def install_of(
-    reported: Reported, symptoms: tuple[MessageMatch, ...], release: TensorflowRelease | None
-) -> Install | None:
+def _install_of(case: Case) -> Install | None:
     """Return how CUDA was installed, if the report states it.
 
     Separate CUDA wheels count as TensorFlow's own extra if the release finds only a part of that extra, and the log
     names a missing library.
     """
+    reported, symptoms, release = case.reported, case.messages, case.release
     if (reported.image or "").startswith("tensorflow/"):
         return None  # its CUDA is the image's
     missing = bool(marked("not_found", symptoms))
@@ -95,12 +93,12 @@ def install_of(
         return "plain"  # the CUDA there is that of the TensorFlow that the session brings
     if reported.platform == "windows":
         return "system"  # Windows has no CUDA wheels
-    if any(
-        "[and-cuda]" in text for text in (*(row.text for row in reported.evidence), *(row.text for row in symptoms))
-    ):
+    texts = [*(row.text for row in reported.evidence), *(row.text for row in symptoms)]
+    if any("[and-cuda]" in text for text in texts):
         return "and-cuda"
     if any(name.startswith("nvidia-") for name in reported.packages):
-        return "and-cuda" if missing and release is not None and release.finds_cuda in _LEAVE_OUT else None
+        incomplete = release is not None and release.finds_cuda in {"partly", "unfindable"}
+        return "and-cuda" if missing and incomplete else None
     if reported.cuda or reported.cudnn:
         return "system"
     said = any(row.signature == "installed_said" for row in symptoms)
@@ -125,10 +123,8 @@ _PLAIN = re.compile(r"\binstall (?:-\S+ ){0,2}[\"']?tensorflow(?:==[0-9.]+)?(?![
 def _is_plain(reported: Reported) -> bool:
     """Return True if the package without a suffix was installed, and no other, for a GPU that is not found."""
     plain = "tensorflow" in reported.packages or any(_PLAIN.search(row.text) for row in reported.evidence)
-    other = (
-        any(name.startswith("tensorflow-gpu") for name in reported.packages) or reported.distribution != "tensorflow"
-    )
-    return plain and not other and "invisible" in reported.complaints
+    other = any(name.startswith("tensorflow-gpu") for name in reported.packages)
+    return plain and not other and reported.distribution == "tensorflow" and "invisible" in reported.complaints
 
 
 def is_version(text: str) -> bool:
@@ -162,11 +158,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     run: str
 
 
-@cache
-def places() -> dict[str, Place]:
-    return packaged_yaml("reproduce/terms.yaml", dict[str, Place])
-
-
+PLACES = packaged_yaml("reproduce/terms.yaml", dict[str, Place])
 _BOUNDS = re.compile(r"(tensorflow|python|cuda|cudnn|driver|capability)((?:[<>]=?|==).+)")
 
 
@@ -182,7 +174,7 @@ class Case:
     def place(self) -> str:
         """How the reporter runs TensorFlow: a container system that the text names, an installer, or a system."""
         named, reported = {row.signature for row in self.messages}, self.reported
-        shown = next((name for name, row in places().items() if row.shown_by and row.shown_by in named), None)
+        shown = next((name for name, row in PLACES.items() if row.shown_by and row.shown_by in named), None)
         installer = reported.install if reported.install in {"conda", "docker"} else None
         return shown or installer or ("windows" if reported.platform == "windows" else "pip")
 
@@ -206,6 +198,7 @@ class Case:
         driver_cuda = reported.driver_cuda or (branch.cuda if branch is not None else None)
         cuda = self.release.cuda if self.release is not None else None
         said = {row.trust for row in reported.evidence if (row.field, row.value) == ("cuda", reported.cuda)}
+        listed = [row.source for row in reported.evidence if row.trust is Trust.LISTED]
         holds: dict[str, object] = {
             **{name: getattr(reported, name) for name in (*SCALARS, "gpus", "compute_capabilities", "pauses")},
             "cudnn": reported.cudnn or any("cudnn" in name for name in reported.packages),
@@ -213,6 +206,8 @@ class Case:
             **(dict.fromkeys(("loaded", "imported"), True) if ran else {}),
             **{name: any(re.fullmatch(tag, image) for image in images) for name, tag in GRAMMAR.images.items()},
             "message": self.messages,
+            "lists_driver": any(source.startswith("nvidia-smi") for source in listed),
+            "lists_packages": listed.count("package") > _SHORT_LIST,
             "a gpu": self.gpu,
             "gpu_in_log": any(row.field == "gpus" and row.trust is Trust.PROVED for row in reported.evidence),
             "before_catalogue": self.old,
@@ -221,7 +216,7 @@ class Case:
             "unserved": self.capability and not self.catalog.with_code_for(self.capability),
             "served": self.release and self.release.version in self.catalog.with_code_for(self.capability or "0.0"),
         }
-        known = {text for row in self.messages for text in (row.signature, f"{get(row.signature).layer} message")}
+        known = {text for row in self.messages for text in (row.signature, f"{row.known.layer} message")}
         known |= {f"{name}={value.lower()}" for name, value in reported.environment.items()}
         named = (self.place, self.driver_fits, reported.platform, reported.install, reported.origin, reported.arch)
         others = (*named, reported.distribution, *reported.packages, *reported.environment, *reported.complaints)
@@ -299,7 +294,7 @@ class Case:
     def gpu(self) -> bool:
         reported = self.reported
         stated = (reported.gpus, reported.compute_capabilities, reported.driver, reported.driver_cuda, reported.cuda)
-        named = {text for row in self.messages for text in (row.signature, get(row.signature).layer)}
+        named = {text for row in self.messages for text in (row.signature, row.known.layer)}
         lost = "runs_in_colab" in named and "invisible" in reported.complaints
         return lost or any(stated) or bool(reported.cudnn) or not named.isdisjoint({*_GPU_LAYERS, "and_cuda_tried"})
 
@@ -309,18 +304,17 @@ class Case:
         if self.version is None:
             return None
         image = reported.image if reported.image and self.catalog.image(reported.image) else None
+        named = reported.distribution in DISTRIBUTIONS[1:] or _is_plain(reported)
         return Question(
             tensorflow=self.version,
-            package=reported.distribution
-            if reported.distribution in DISTRIBUTIONS[1:] or _is_plain(reported)
-            else None,
+            package=reported.distribution if named else None,
             python=self.python,
             cuda=_loaded("cuda", reported, self.release) if self.gpu else None,
             cudnn=_loaded("cudnn", reported, self.release) if self.gpu else None,
             driver=driver_of(reported, self.catalog),
             gpus=gpus_of(reported),
             capabilities=_capabilities(reported, self.catalog),
-            install=install_of(reported, self.messages, self.release) if self.gpu else None,
+            install=_install_of(self) if self.gpu else None,
             base_image=image,
             os=None if image else system_of(reported.os, self.catalog),
             arch="aarch64" if reported.arch in {"aarch64", "arm64"} else "x86_64",
@@ -333,5 +327,5 @@ class Case:
         return dataclasses.replace(self, messages=tuple(map(self._settled, self.messages)))
 
     def _settled(self, row: MessageMatch) -> MessageMatch:
-        names = (name for condition, name in get(row.signature).becomes.items() if self.holds(condition))
+        names = (name for condition, name in row.known.becomes.items() if self.holds(condition))
         return msgspec.structs.replace(row, signature=next(names, row.signature))

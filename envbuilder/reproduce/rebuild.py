@@ -21,9 +21,6 @@ from envbuilder.reproduce.document import Recipe
 from envbuilder.reproduce.question import Case, is_version, pins_of
 from envbuilder.support.templates import text_template
 
-STAND_IN_GPU = "Tesla T4"
-"""The GPU of a simulated host if the report names none: every TensorFlow since 1.15 has kernels for it."""
-
 _PIN = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}==[0-9][A-Za-z0-9.+]{0,31}\Z", re.ASCII)
 
 
@@ -152,7 +149,7 @@ def _host(case: Case, question: Question, release: TensorflowRelease, here: str 
     if driver is None or case.catalog.branch(driver) is None or not versions.names_line(driver):
         return ""
     rows = [row for row in map(case.catalog.gpu, question.gpus) if row is not None]
-    names = [row.name for row in rows] or [STAND_IN_GPU]
+    names = [row.name for row in rows] or ["Tesla T4"]  # every TensorFlow since 1.15 has kernels for it
     count = min(len(case.reported.gpus), 8) if len(names) == 1 else 1
     words = [f"driver={driver}", *(f"gpu={name}" for name in names), *([f"gpus={count}"] if count > 1 else [])]
     return ",".join(words)

@@ -18,7 +18,7 @@ from envbuilder.compat.unknown import FIRST_WITHOUT_WINDOWS_GPU
 from envbuilder.finding import Code, Finding
 from envbuilder.reproduce.grammar import GRAMMAR, old_by, old_by_files, old_release
 from envbuilder.reproduce.messages.catalog import MessageMatch, Text, marked
-from envbuilder.reproduce.question import Case, gpus_of, is_since, places, release_of
+from envbuilder.reproduce.question import PLACES, Case, gpus_of, is_since, release_of
 from envbuilder.reproduce.report.reported import Trust
 
 _GROWTH = "`config = tf.ConfigProto(); config.gpu_options.allow_growth = True` (for tf.Session)"
@@ -39,7 +39,7 @@ Facts = Mapping[str, object]
 
 
 def in_place(place: str, image: str | None, command: str) -> str:
-    return f"{places()[place].run.replace('{image}', image or 'IMAGE')} {command}".lstrip()
+    return f"{PLACES[place].run.replace('{image}', image or 'IMAGE')} {command}".lstrip()
 
 
 def terms(case: Case) -> Facts:
@@ -47,7 +47,7 @@ def terms(case: Case) -> Facts:
     reported, catalog = case.reported, case.catalog
     release = case.release if reported.origin is None else None  # another build has another CUDA
     in_wsl = "wsl" in (case.reported.os or "").lower() and case.place in {"pip", "conda"}
-    words = places()["wsl" if in_wsl else case.place]
+    words = PLACES["wsl" if in_wsl else case.place]
     image = reported.image or "IMAGE"
 
     def set_variable(setting: str) -> str:
@@ -68,9 +68,11 @@ def terms(case: Case) -> Facts:
     caps = "".join(f" '{cap}'" for cap in row.caps) if row is not None else ""
     name = f"{row.package}=={row.version}" if row is not None else f"{package}=={version}" if old else ""
     wanted = f"'{name}'{caps}" if name else "tensorflow"
-    made = _new_environment(row, reported.platform) if old is None else old.environment
+    windows, pythons = reported.platform == "windows", row.pythons if row is not None else ()
+    made = old.environment if old else new_environment(pythons[-1], windows=windows) if pythons else None
+    grows = not version or is_since("1.14", reported)
     newest = catalog.distributions(catalog.final_versions[-1])[0]
-    own = case.python or ""
+    own, published = case.python or "", GRAMMAR.published_tags.get(versions.minor(version or "0.0"))
     missing = marked("not_found", case.messages)
     gpu, capability = next(iter(gpus_of(reported)), None), case.capability
     finals = [one for one in catalog.releases("tensorflow") if versions.is_final(one.version)]
@@ -91,20 +93,16 @@ def terms(case: Case) -> Facts:
         "if": _Written(if_they_hold),
         "served_by": span(catalog.with_code_for(capability)) or None if capability is not None else None,
         "release": version,
-        "grow": set_variable("TF_FORCE_GPU_ALLOW_GROWTH=true")
-        if not version or is_since("1.14", reported)
-        else _GROWTH,
+        "grow": set_variable("TF_FORCE_GPU_ALLOW_GROWTH=true") if grows else _GROWTH,
         "gpu": gpu,
         **(_built_with(reported.cuda, case) if reported.cuda else {}),
         "missing_file": next((text for row in missing if (text := row.values.get("library"))), None),
-        "pythons": f"{row.pythons[0]} to {row.pythons[-1]}" if row is not None and row.pythons else old and old.pythons,
+        "pythons": f"{pythons[0]} to {pythons[-1]}" if pythons else old and old.pythons,
         "pinned": wanted if name else None,
-        "tag": old.image_tag(version or "", case.python)
-        if old
-        else GRAMMAR.published_tags.get(versions.minor(version or "0.0")),
+        "tag": old.image_tag(version or "", case.python) if old else published,
         "image_tag": image_tag(version) if version else None,
         "fresh": f"{made} && pip install {wanted}" if made else None,
-        "python_fits": own if row is not None and own in row.pythons else None,
+        "python_fits": own if own in pythons else None,
         "newest_here": last.get(own),
         "first_here": first.get(own),
         "show_python": GRAMMAR.ask["python"],
@@ -139,17 +137,14 @@ def _built_with(cuda: str, case: Case) -> dict[str, str | None]:
         if row.cuda:
             minors.setdefault(versions.line(row.cuda), {})[versions.minor(row.version)] = None
     spans = {line: span(list(each)) for line, each in minors.items()}
-    near = [
-        f"CUDA {line} is that of TensorFlow {own}" for line, own in spans.items() if versions.same_major(line, cuda)
-    ]
+    same = [(line, own) for line, own in spans.items() if versions.same_major(line, cuda)]
+    near = [f"CUDA {line} is that of TensorFlow {own}" for line, own in same]
     return {"of_cuda": spans.get(versions.line(cuda)), "near_cuda": listed(near) or None}
 
 
-def _new_environment(row: TensorflowRelease | None, platform: str | None) -> str | None:
-    if row is None or not row.pythons:
-        return None
-    activate = r"tf\Scripts\activate" if platform == "windows" else ". tf/bin/activate"
-    return f"uv venv --seed --python {row.pythons[-1]} tf && {activate}"
+def new_environment(python: str, *, windows: bool) -> str:
+    activate = r"tf\Scripts\activate" if windows else ". tf/bin/activate"
+    return f"uv venv --seed --python {python} tf && {activate}"
 
 
 def with_values(row: MessageMatch, facts: Facts) -> Facts:
@@ -192,13 +187,6 @@ def filled(text: Text, facts: Facts) -> str:
     raise KeyError(text)
 
 
-def filled_or_none(text: Text, facts: Facts) -> str | None:
-    try:
-        return filled(text, facts)
-    except KeyError:
-        return None
-
-
 def bounds(name: str, release: TensorflowRelease) -> str | None:
     """Return the bounds with an upper end, a cap before the wheel's own metadata; None if neither has one."""
     for row in map(parse, (*release.caps, *release.requires)):
@@ -235,7 +223,7 @@ def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
     release = name_of(openers[0]) if openers == [case.release] else f"TensorFlow {lines}"
     if case.release is not None and case.release not in openers:
         release += f" (not with the stated {case.release.version}: another build or installation printed this log)"
-    start = places()[case.place].start
+    start = PLACES[case.place].start
     command = _command(openers, case, cuda=cuda, cudnn=bool(cudnn)) if sure or start else ""
     windows = sure and case.reported.platform == "windows"
     variant = "windows" if windows else "container" if start else "command" if command else "unsure"
@@ -261,12 +249,8 @@ def with_command(row: Finding, case: Case) -> Finding:
     command = _command([release], case, cuda=True, cudnn=True) if row.code is Code.MISSING_LIBRARY or other else ""
     newer = " (11.8 has files of the same names)" if "cuda-libraries-11-8" in command and release.cuda != "11.8" else ""
     brought = f"CUDA {release.cuda}{newer} and cuDNN {cudnn_for(release)}"
-    image = places()[case.place].start
-    fix = (
-        f"An image with {brought}, also as the base of your own: `{command}`."
-        if image
-        else f"Install {brought}: `{command}`."
-    )
+    image = f"An image with {brought}, also as the base of your own: `{command}`."
+    fix = image if PLACES[case.place].start else f"Install {brought}: `{command}`."
     return msgspec.structs.replace(row, fix=fix) if command else row
 
 
@@ -374,10 +358,9 @@ def _command(openers: list[TensorflowRelease], case: Case, *, cuda: bool, cudnn:
         if row.finds_cuda == "wheels" and case.python not in row.extra_fails_on:
             release = row  # the last of its minor line whose own extra brings its CUDA
     toolkit = release.cuda or ""
-    place = case.place
-    if places()[place].start:
-        return places()[place].start.format(image=f"tensorflow/tensorflow:{image_tag(release.version)}")
-    by_conda = place == "conda" and versions.major(toolkit) < _CONDA_TOOLKIT_ENDS
+    if start := PLACES[case.place].start:
+        return start.format(image=f"tensorflow/tensorflow:{image_tag(release.version)}")
+    by_conda = case.place == "conda" and versions.major(toolkit) < _CONDA_TOOLKIT_ENDS
     if release.and_cuda and case.python not in release.extra_fails_on and not by_conda:
         return f"pip install '{release.package}[and-cuda]=={release.version}'" if stated else ""
     return _apart(release, case, cuda=cuda, cudnn=cudnn)

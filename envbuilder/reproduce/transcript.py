@@ -73,15 +73,10 @@ def excerpt(line: str, hit: re.Match[str]) -> str:
 
 
 def clean(text: str) -> Transcript:
-    """Remove colours, quotation marks, entities and typography; the number of lines stays unchanged."""
-    text = _without_marks(text)
-    lines = text.split("\n")
-    starts = [0, *accumulate(len(line) + 1 for line in lines[:-1])]
-    return Transcript(tuple(lines), text.lower(), tuple(starts))
+    """Remove colours, quotation marks, entities and typography; the number of lines stays unchanged.
 
-
-def _without_marks(text: str) -> str:
-    """Clean the full text at once. Each step runs only if its characters occur, because most texts have none."""
+    Each step runs on the full text, and only if its characters occur, because most texts have none.
+    """
     text = text.replace("\r\n", "\n").replace("\r", " ").replace("\0", " ").replace("`", " ")
     if not text.isascii():
         text = _FOREIGN.sub(lambda match: GRAMMAR.translations[match[0]], text)
@@ -92,7 +87,10 @@ def _without_marks(text: str) -> str:
     if len(text) < _LARGEST_SCAN and _SUSPECT.search(text) is not None:
         text = _MISREAD.sub(_as_digits, text)
         text = _MISREAD_MODEL.sub(lambda match: match[1] + match[2].translate(_DIGITS), text)
-    return _ENTITY.sub(_entity, text) if "&" in text else text
+    text = _ENTITY.sub(_entity, text) if "&" in text else text
+    lines = text.split("\n")
+    starts = [0, *accumulate(len(line) + 1 for line in lines[:-1])]
+    return Transcript(tuple(lines), text.lower(), tuple(starts))
 
 
 def _as_digits(match: re.Match[str]) -> str:

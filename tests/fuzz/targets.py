@@ -44,7 +44,7 @@ from envbuilder.registry.manifests import Manifest, ambiguity, config_digest
 from envbuilder.report.export import FORMATS
 from envbuilder.reproduce import render
 from envbuilder.reproduce.analysis import analyse
-from envbuilder.reproduce.report import captured
+from envbuilder.reproduce.report import reported
 from envbuilder.support import decoding, terminal_text
 from envbuilder.support.docker_config import find_login
 from envbuilder.support.yaml_reader import parse_yaml
@@ -463,7 +463,7 @@ TARGETS: tuple[Target, ...] = (
     Target("repositories", apt_settings, apt_seeds),
     Target("keys", key_files, key_seeds),
     Target("report", report, files("tests/corpus/*.txt")),
-    Target("capture", lambda data: captured.parse(decoding.lossy(data))),
+    Target("capture", lambda data: reported.parse(decoding.lossy(data))),
     Target("wheel", wheel),
     Target("index", index),
     Target("locked-wheel", locked_wheel),

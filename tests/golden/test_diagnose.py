@@ -22,7 +22,7 @@ from envbuilder.environment import Combination
 from envbuilder.jobs.startup import timed
 from envbuilder.reproduce.faults import DiagnoseDocument, as_text, diagnose_captured
 from envbuilder.reproduce.grammar import GRAMMAR
-from envbuilder.reproduce.report.captured import parse
+from envbuilder.reproduce.report.reported import parse
 from envbuilder.support import subprocesses
 
 FOLDER = Path(__file__).parent / "diagnose"

@@ -16,7 +16,7 @@ import yaml
 
 from envbuilder.catalog.store import load
 from envbuilder.reproduce.analysis import analyse
-from envbuilder.reproduce.render import as_markdown, as_text
+from envbuilder.reproduce.document import as_markdown, as_text
 
 FOLDER = Path(__file__).parent / "reproduce"
 CORPUS = Path(__file__).parents[1] / "corpus"

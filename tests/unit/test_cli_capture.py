@@ -15,9 +15,8 @@ from click.testing import CliRunner
 
 from envbuilder.cli.capture_command import command
 from envbuilder.probes import capture
-from envbuilder.reproduce.report.captured import SCHEMA, CaptureDocument, parse
 from envbuilder.reproduce.report.read import read
-from envbuilder.reproduce.report.reported import SCALARS, Trust
+from envbuilder.reproduce.report.reported import SCALARS, SCHEMA, CaptureDocument, Trust, parse
 
 SCRIPT = Path(capture.__file__)
 

@@ -41,7 +41,7 @@ from envbuilder.refresh.propose import RefreshDocument
 from envbuilder.reproduce import faults, render
 from envbuilder.reproduce.analysis import analyse, with_command
 from envbuilder.reproduce.document import NearestRun, ReproduceDocument, Run
-from envbuilder.reproduce.report.captured import parse
+from envbuilder.reproduce.report.reported import parse
 from envbuilder.support.templates import rendered
 from envbuilder.upgrade import bisect, text
 from envbuilder.validation import validate_request

@@ -3,10 +3,12 @@
 import pytest
 from table_rows import rows
 
+from envbuilder.catalog.store import load
 from envbuilder.finding import Code
 from envbuilder.reproduce.causes import table
 from envbuilder.reproduce.diagnose import deciding_commands
 from envbuilder.reproduce.messages.catalog import SIGNATURES, find
+from envbuilder.reproduce.question import Case
 from envbuilder.reproduce.report.context import complaints
 from envbuilder.reproduce.report.read import read
 from envbuilder.reproduce.report.reported import Complaint, Reported
@@ -61,9 +63,13 @@ def test_exception_of_the_program_itself_is_no_matter_of_versions(source: str, l
     assert ("own_exception" in {row.signature for row in find(clean(text))}) is own
 
 
+def commands_for(reported: Reported) -> tuple[str, ...]:
+    return deciding_commands(Case(reported, (), load()))
+
+
 def test_commands_for_windows_use_no_unix_tools() -> None:
     for kinds in ((), ("invisible",), ("installing",)):
-        for row in deciding_commands(Reported(complaints=kinds, platform="windows")):
+        for row in commands_for(Reported(complaints=kinds, platform="windows")):
             assert not row.startswith("TF_")
             assert not {"grep", "tail"} & set(row.split())
 
@@ -72,16 +78,16 @@ def test_commands_for_windows_use_no_unix_tools() -> None:
 def test_commands_that_decide_a_complaint_are_asked_for(
     kinds: tuple[Complaint, ...], commands: tuple[str, ...]
 ) -> None:
-    asked = deciding_commands(Reported(complaints=kinds))
+    asked = commands_for(Reported(complaints=kinds))
     assert all(part in command for part, command in zip(commands, asked, strict=True))
 
 
 def test_output_that_the_report_has_is_not_asked_for() -> None:
     smi = "| NVIDIA-SMI 535.104.05   Driver Version: 535.104.05   CUDA Version: 12.2 |\n"
     packages = "".join(f"package-{number}==1.{number}\n" for number in range(10))
-    assert not any("nvidia-smi" in row for row in deciding_commands(read(smi + "GPU not found")))
-    assert not any("pip list" in row for row in deciding_commands(read(packages + "GPU not found")))
-    assert any("pip list" in row for row in deciding_commands(read("tensorflow==2.15.1\nGPU not found")))
+    assert not any("nvidia-smi" in row for row in commands_for(read(smi + "GPU not found")))
+    assert not any("pip list" in row for row in commands_for(read(packages + "GPU not found")))
+    assert any("pip list" in row for row in commands_for(read("tensorflow==2.15.1\nGPU not found")))
 
 
 def test_every_message_has_its_row_in_the_table_of_causes() -> None:

@@ -18,9 +18,8 @@ from envbuilder.finding import Code, Finding, Severity
 from envbuilder.jobs.reproduction import with_deviations
 from envbuilder.reproduce.analysis import analyse, with_command
 from envbuilder.reproduce.compare import RunObservation, compare, proof, repeated_messages
-from envbuilder.reproduce.document import NearestRun, ReproduceDocument, Run
-from envbuilder.reproduce.messages.catalog import get, match
-from envbuilder.reproduce.render import as_markdown, as_text
+from envbuilder.reproduce.document import NearestRun, ReproduceDocument, Run, as_markdown, as_text
+from envbuilder.reproduce.messages.catalog import match
 from envbuilder.verdict import Word
 from envbuilder.workspace import Workspace
 
@@ -105,7 +104,7 @@ def test_corpus_report_renders_as_text_and_reply(name: str) -> None:
     assert not re.search(r"(?m)^(?:#+ .*|\*\*[^*]+\*\*)\n*(?:\Z|\n#+ |\n\*\*)", reply), "a heading over nothing"
     assert ("The output of this" in reply) == (confidence == "unsure")
     if confidence == "certain":
-        quoted = [get(row.signature) for row in document.symptoms if row.line == document.diagnosis.line]
+        quoted = [row.known for row in document.symptoms if row.line == document.diagnosis.line]
         assert any(row.code in document.diagnosis.codes[:1] or row.layer == "code" for row in quoted)
 
 

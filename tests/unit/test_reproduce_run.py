@@ -19,7 +19,7 @@ from envbuilder.jobs import reproduction
 from envbuilder.jobs.reproduction import ReproduceTools, ensured, image_of
 from envbuilder.reproduce.compare import RunObservation
 from envbuilder.reproduce.document import NearestRun, Recipe
-from envbuilder.reproduce.report.captured import SCHEMA
+from envbuilder.reproduce.report.reported import SCHEMA
 from envbuilder.workspace import Workspace
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache
 from importlib import resources
 from typing import Literal
 
 import msgspec
 
 from envbuilder.finding import Code, Severity
-from envbuilder.reproduce.grammar import GRAMMAR, phrase
+from envbuilder.reproduce.grammar import GRAMMAR, pattern, phrase
 from envbuilder.reproduce.report.reported import Complaint
 from envbuilder.reproduce.transcript import LOGGED, Transcript, clean, excerpt
 from envbuilder.workspace import packaged_in, packaged_yaml
@@ -78,6 +77,10 @@ class MessageMatch(msgspec.Struct, frozen=True, kw_only=True):
     values: dict[str, str] = {}
     exact: bool = True
 
+    @property
+    def known(self) -> LogMessage:
+        return _BY_ID[self.signature]
+
 
 MOST_PER_SIGNATURE = 8
 """Matches with different values kept per message: a loader prints one line per library."""
@@ -91,30 +94,18 @@ SIGNATURES = tuple(
 _BY_ID = {signature.id: signature for signature in SIGNATURES}
 
 
-@cache
-def _compiled(regex: str) -> re.Pattern[str]:
-    return re.compile(regex, re.ASCII | re.IGNORECASE)
-
-
-def get(identity: str) -> LogMessage:
-    """Return a message by id. Raises KeyError if it is unknown."""
-    return _BY_ID[identity]
-
-
 def is_title(match: MessageMatch) -> bool:
     return match.text.startswith("# ") or (match.line == 1 and LOGGED.search(match.text) is None)
 
 
 def marked(mark: Mark, matches: tuple[MessageMatch, ...]) -> tuple[MessageMatch, ...]:
-    return tuple(row for row in matches if mark in get(row.signature).marks)
+    return tuple(row for row in matches if mark in row.known.marks)
 
 
 def error_messages(matches: tuple[MessageMatch, ...]) -> tuple[MessageMatch, ...]:
     """Keep messages about errors, without an empty GPU list if another message explains it."""
-    rows = [(row, get(row.signature)) for row in matches]
-    wrong = [(row, known) for row, known in rows if known.severity is not Severity.INFO and known.layer != "code"]
-    causes = [row for row, known in wrong if known.layer != "symptom"]
-    return tuple(causes or (row for row, _ in wrong))
+    wrong = [row for row in matches if row.known.severity is not Severity.INFO and row.known.layer != "code"]
+    return tuple([row for row in wrong if row.known.layer != "symptom"] or wrong)
 
 
 def match(text: str) -> tuple[MessageMatch, ...]:
@@ -133,7 +124,7 @@ def _occurrences(transcript: Transcript, row: LogMessage) -> list[MessageMatch]:
     seen: dict[tuple[tuple[str, str], ...], MessageMatch] = {}
     for number in numbers:
         line = transcript.line(number)
-        hit = _compiled(row.regex).search(line)
+        hit = pattern(row.regex, any_case=True).search(line)
         if hit is None:
             continue
         values = {name.removesuffix("_2").removesuffix("_3"): value for name, value in hit.groupdict().items() if value}
@@ -163,7 +154,7 @@ def _ends_of_traces(transcript: Transcript, known: tuple[MessageMatch, ...]) -> 
     """Yield a match for each traceback that ends in a package that TensorFlow needs, or in the reporter's program."""
     if not any(mark in transcript.lowered for mark in ("traceback", "-packages", 'file "')):
         return
-    explained = {row.line for row in known if get(row.signature).layer != "fact"}
+    explained = {row.line for row in known if row.known.layer != "fact"}
     named, packages, seen = set[str | None](), list[str](), 0
     for number, line in enumerate(transcript.lines, start=1):
         frame, place = _FRAME.search(line[:_LONGEST]), _PACKAGE.search(line[:_LONGEST])

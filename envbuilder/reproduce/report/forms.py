@@ -10,7 +10,7 @@ import msgspec
 
 from envbuilder.reproduce.grammar import GRAMMAR, RELEASE, VERSION, gpus_in, pattern, phrase, system_in
 from envbuilder.reproduce.report.context import setup_of, without_addresses
-from envbuilder.reproduce.report.reported import ReportStatement, Trust, statement
+from envbuilder.reproduce.report.reported import ReportStatement, Trust
 from envbuilder.reproduce.transcript import Transcript
 
 _HEADING = re.compile(r"^\s{0,3}#{1,6}\s|^\s{0,3}\*\*[^*]{2,80}\*\*\s{0,4}:?\s{0,4}$")
@@ -72,7 +72,7 @@ def _evidence(target: str, value: str, number: int, line: str) -> Iterator[Repor
     for name, text, count in reader(target, without_addresses(value)[:300]):
         # "source" is the preselected answer of a form: any other statement outranks it.
         trust = Trust.MENTIONED if (name, text) == ("install", "source") else Trust.STATED
-        yield statement(name, text, number, line, "form", trust, count=count)
+        yield ReportStatement(name, text, number, line, "form", trust, count=count)
 
 
 _DECORATION = r"[\s|*_#\"'>+-]{0,12}"
@@ -126,8 +126,7 @@ def _os(_: str, value: str) -> Found:
     kernel = _KERNELS.get(value.strip(" \"',").lower())
     if kernel is not None or "linux" in value.lower():
         yield "platform", kernel or "linux", 1
-    listed = value.startswith("(")
-    system = system_in(" ".join(re.sub(r"[('\",)]+", " ", value).split()) if listed else value)
+    system = system_in(" ".join(re.sub(r"[('\",)]+", " ", value).split()) if value.startswith("(") else value)
     if system is not None:
         yield "os", system, 1
 
@@ -148,16 +147,13 @@ _COLUMNS = re.compile(
 )
 _DISTRIBUTIONS = {name: kind for kind, names in GRAMMAR.distributions.items() for name in names}
 _KNOWN = re.compile("|".join(GRAMMAR.known_packages), re.IGNORECASE)
-_HEADERS = ("package ", "# name ", "name  ")
 
 
 def columns(transcript: Transcript) -> Iterator[ReportStatement]:
     listing, rows = False, 0
-    most = 1_500
-    for number in transcript.matching(_ROW, most):
+    for number in transcript.matching(_ROW, 1_500):
         line = transcript.line(number)
-        lowered = line.strip().lower()
-        if lowered.startswith(_HEADERS):
+        if line.strip().lower().startswith(("package ", "# name ", "name  ")):
             listing, rows = True, number
             continue
         row = _COLUMNS.match(line)
@@ -177,13 +173,13 @@ _ROW = re.compile(r"(?m)^ {0,8}(?:# )?[a-z0-9][a-z0-9._-]{0,63} {1,60}(?:[0-9]|v
 
 def package(name: str, version: str, number: int, line: str, trust: Trust) -> Iterator[ReportStatement]:
     canonical = re.sub(r"[-_.]+", "-", name).lower()
-    yield statement(f"packages.{canonical}", version, number, line, "package", trust)
+    yield ReportStatement(f"packages.{canonical}", version, number, line, "package", trust)
     build = _DISTRIBUTIONS.get(canonical)
     if build is not None and re.fullmatch(RELEASE, version, re.ASCII):
-        yield statement("tensorflow", version, number, line, "package", trust)
-        yield statement("distribution", canonical, number, line, "package", trust)
+        yield ReportStatement("tensorflow", version, number, line, "package", trust)
+        yield ReportStatement("distribution", canonical, number, line, "package", trust)
         if build != "any":
-            yield statement("build", build, number, line, "package", trust)
+            yield ReportStatement("build", build, number, line, "package", trust)
 
 
 ON_MACOS = re.compile(r"\bon (?:an? )?(?:mac ?os|os ?x|mac(?:book)?)\b", re.IGNORECASE | re.ASCII)
@@ -194,7 +190,7 @@ def mentions(transcript: Transcript) -> Iterator[ReportStatement]:
         for match, name, count in gpus_in(without_addresses(line[:1_000])):
             side = setup_of(line, match.start(), match.end())
             if side != "wanted":
-                said = statement("gpus", name, number, line, "prose", Trust.MENTIONED, count=count)
+                said = ReportStatement("gpus", name, number, line, "prose", Trust.MENTIONED, count=count)
                 former = phrase("former").search(line, 0, match.start()) is not None
                 yield msgspec.structs.replace(said, works=True) if former or side == "works" else said
     for number, line in _sentences(transcript, "system", 40):
@@ -204,10 +200,10 @@ def mentions(transcript: Transcript) -> Iterator[ReportStatement]:
         at = line.lower().find(found.lower()[:6]) if found is not None else 0
         side = setup_of(line, at, at + len(found)) if found is not None else "fails"
         if found is not None and side != "wanted":
-            system = statement("os", found, number, line, "prose", Trust.MENTIONED)
+            system = ReportStatement("os", found, number, line, "prose", Trust.MENTIONED)
             yield msgspec.structs.replace(system, works=True) if side == "works" else system
         elif found is None and ON_MACOS.search(line):
-            yield statement("platform", "macos", number, line, "prose", Trust.MENTIONED)
+            yield ReportStatement("platform", "macos", number, line, "prose", Trust.MENTIONED)
 
 
 def _sentences(transcript: Transcript, kind: str, most: int) -> Iterator[tuple[int, str]]:

@@ -10,7 +10,7 @@ from functools import cache
 import msgspec
 
 from envbuilder.reproduce.grammar import converted, expression, fits, pattern, phrase, platform_of
-from envbuilder.reproduce.report import captured, context, forms
+from envbuilder.reproduce.report import context, forms, reported
 from envbuilder.reproduce.report.reported import RANK, SCALARS, ConflictingStatements, Reported, ReportStatement, Trust
 from envbuilder.reproduce.transcript import Transcript, clean, excerpt
 from envbuilder.support import decoding
@@ -78,16 +78,14 @@ def read(text: str, transcript: Transcript | None = None) -> Reported:
     """
     transcript = transcript or cleaned(text)
     others = context.other_setup_lines(transcript)
-    title, said = context.title_line(transcript), _statements(transcript, text)
-    rows = [
-        msgspec.structs.replace(row, works=row.works or row.line in others, title=row.line == title)
-        for row in said
-        if fits(row.field, row.value)
-    ]
+    title, said, rows = context.title_line(transcript), _statements(transcript, text), list[ReportStatement]()
+    for row in (row for row in said if fits(row.field, row.value)):
+        where = {"works": row.works or row.line in others, "title": row.line == title}
+        rows.append(msgspec.structs.replace(row, text=row.text.strip()[:1_000], **where))
     works = tuple(row for row in rows if row.works)[:_MOST_WORKING]
     statements = without_former(trimmed(row for row in rows if not row.works), works)
     chosen, contradictions = scalars(statements)
-    names, gpu_evidence, gpu_contradictions = gpus(statements)
+    names, gpu_contradictions = gpus(statements)
     values = {field: row.value for field, row in chosen.items()}
     asked = "install" in values or ("origin" in chosen and chosen["origin"].source in {"form", "Bazel"})
     if asked and values.get("origin") == "source" and values.get("install") != "source":
@@ -96,8 +94,7 @@ def read(text: str, transcript: Transcript | None = None) -> Reported:
         values["platform"] = platform_of(values["os"])
     groups = {group: _group(group, statements) for group in ("packages", "built", "environment")}
     capabilities = tuple(dict.fromkeys(row.value for row in statements if row.field == "compute_capabilities"))
-    used = [row for row in statements if row.field != "gpus"] + list(gpu_evidence)
-    evidence = tuple(sorted(used, key=lambda row: (row.line, row.field)))[:_MOST_EVIDENCE]
+    evidence = tuple(sorted(statements, key=lambda row: (row.line, row.field)))[:_MOST_EVIDENCE]
     lists = {"gpus": names, "compute_capabilities": capabilities, "evidence": evidence, "works": works}
     said_of = {"pauses": context.pauses(transcript), "complaints": context.complaints(transcript)}
     against = contradictions + gpu_contradictions
@@ -105,36 +102,28 @@ def read(text: str, transcript: Transcript | None = None) -> Reported:
 
 
 def _statements(transcript: Transcript, text: str) -> Iterator[ReportStatement]:
-    own = tuple(captured.statements(text))
+    own = tuple(reported.captured_statements(text))
     if own:
         yield from own
         return
-    means_other: dict[tuple[tuple[str, ...], int], bool] = {}
     for row in table():
-        yield from _recognised(row, transcript, means_other)
+        yield from _recognised(row, transcript)
     yield from forms.statements(transcript)
     yield from forms.columns(transcript)
     yield from forms.mentions(transcript)
 
 
-def _recognised(
-    row: Recogniser, transcript: Transcript, means_other: dict[tuple[tuple[str, ...], int], bool]
-) -> Iterator[ReportStatement]:
-    """Apply one recogniser to the lines with its needles; contexts are computed once for all recognisers."""
+def _recognised(row: Recogniser, transcript: Transcript) -> Iterator[ReportStatement]:
     if row.near:
         hits = set(transcript.matching(pattern(row.near), row.most))
     else:
         hits = {number for needle in row.needles for number in transcript.numbers(needle, row.most)}
     for number in sorted(hits):
         line = "\n".join(text[:1_500] for text in transcript.lines[number - 1 : number + row.below])
+        lowered = line.lower() if row.unless else ""
+        if any(text in lowered for text in row.unless):
+            continue
         said = row.trust is Trust.MENTIONED and row.name != TAG
-        if row.unless:
-            key = (row.unless, number)
-            if key not in means_other:
-                lowered = line.lower()
-                means_other[key] = any(text in lowered for text in row.unless)
-            if means_other[key]:
-                continue
         text = context.without_addresses(line) if said else line
         for match in pattern(row.pattern, any_case=row.any_case).finditer(text):
             side = context.setup_of(line, match.start(), match.end()) if said else "fails"
@@ -177,8 +166,7 @@ def _group(group: str, statements: list[ReportStatement]) -> dict[str, str]:
     return {name: best[name] for name in sorted(best)}
 
 
-_REFUSED = "not a supported wheel"
-"""Words of pip about a wheel for another Python than the running one."""
+_REFUSED = "not a supported wheel"  # pip says it of a wheel for another Python than the running one
 
 _VERSIONS = {"tensorflow", "python", "cuda", "cudnn", "driver", "driver_cuda"}
 _MODEL = re.compile(r"nvidia|geforce|tesla|quadro|graphics|[^a-z0-9]")
@@ -222,20 +210,13 @@ def _agree(field: str, one: str, other: str) -> bool:
     if field in _VERSIONS:
         return one == other or _same_line(one, other) or _same_line(other, one)
     if field in {"os", "image"}:
-        return _loosely(one, other)
+        first, second = (set(re.findall(r"[a-z]+|[0-9]+", text.lower())) for text in (one, other))
+        within = first <= second or second <= first
+        return within or "wsl" in first | second or platform_of(one) != platform_of(other)
     return one == other or field in {"install", "build", "distribution", "origin"}
 
 
-def _loosely(one: str, other: str) -> bool:
-    first, second = (set(re.findall(r"[a-z]+|[0-9]+", text.lower())) for text in (one, other))
-    return (
-        first <= second or second <= first or bool({"wsl"} & (first | second)) or platform_of(one) != platform_of(other)
-    )
-
-
-def gpus(
-    statements: Iterable[ReportStatement],
-) -> tuple[tuple[str, ...], tuple[ReportStatement, ...], tuple[ConflictingStatements, ...]]:
+def gpus(statements: Iterable[ReportStatement]) -> tuple[tuple[str, ...], tuple[ConflictingStatements, ...]]:
     """Merge GPU statements: those of a driver or program, else of a form, else of prose; others complete cut names."""
     own = sorted((s for s in statements if s.field == "gpus"), key=lambda s: (-RANK[s.trust], s.line))
     tiers = [[s for s in own if RANK[s.trust] in ranks] for ranks in ({4, 5}, {2, 3}, {1})]
@@ -253,7 +234,7 @@ def gpus(
         names += [full] * max(*(row.count for row in rows), *listed.values())
     strange = [s for s in others if RANK[s.trust] > 1 and not any(_is_same(name, s.value) for name in names)]
     against = (ConflictingStatements(field="gpus", kept=base[0], dropped=other) for other in strange[:4])
-    return tuple(names[:_MOST_GPUS]), tuple(own), tuple(against)
+    return tuple(names[:_MOST_GPUS]), tuple(against)
 
 
 def without_former(statements: list[ReportStatement], works: Sequence[ReportStatement]) -> list[ReportStatement]:
@@ -277,10 +258,9 @@ def _plain(name: str) -> str:
 def _is_same(one: str, other: str) -> bool:
     """Return True for one model with more or fewer words: 3090 and RTX 3090, A100 and A100-SXM4-80GB."""
     short, long = sorted((_plain(one), _plain(other)), key=len)
-    rest = long[len(short) :] if long.startswith(short) else ""
-    return long.endswith(short) or (
-        rest != "" and (one.endswith(_CUT) or other.endswith(_CUT) or bool(_FORM_FACTOR.match(rest)))
-    )
+    cut = one.endswith(_CUT) or other.endswith(_CUT)
+    more = long.startswith(short) and (cut or _FORM_FACTOR.match(long, len(short)) is not None)
+    return long.endswith(short) or more
 
 
 _FORM_FACTOR = re.compile(r"(?:pcie|sxm|nvl|[0-9]{2,3}gb|laptopgpu|mobile|withmaxq)")
@@ -288,11 +268,10 @@ _FORM_FACTOR = re.compile(r"(?:pcie|sxm|nvl|[0-9]{2,3}gb|laptopgpu|mobile|withma
 
 def trimmed(statements: Iterable[ReportStatement]) -> list[ReportStatement]:
     """Drop statements of a weaker recogniser if a stronger one read the same field on the line."""
-    rows, best = list(statements), dict[tuple[str, int], int]()
+    rows = list(statements)
+    best = {(row.field, row.line): RANK[row.trust] for row in sorted(rows, key=lambda row: RANK[row.trust])}
+    kept = dict[tuple[str, str, int, int], ReportStatement]()
     for row in rows:
-        best[row.field, row.line] = max(best.get((row.field, row.line), 0), RANK[row.trust])
-    kept = [row for row in rows if RANK[row.trust] == best[row.field, row.line]]
-    first = {(row.field, row.value, row.line, row.index): row for row in reversed(kept)}
-    return sorted(
-        (row for row in kept if row is first[row.field, row.value, row.line, row.index]), key=lambda row: row.line
-    )
+        if RANK[row.trust] == best[row.field, row.line]:
+            kept.setdefault((row.field, row.value, row.line, row.index), row)
+    return sorted(kept.values(), key=lambda row: row.line)
