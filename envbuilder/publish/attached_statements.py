@@ -1,13 +1,14 @@
 """Read the statements that are attached to images of a repository, and sort out whose can be believed."""
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
 from envbuilder.attest.envelope import BUNDLES, STATEMENTS, Opened, Openers, pae
-from envbuilder.attest.requirements import Refusal, Requirement
+from envbuilder.attest.requirements import Refusal, Refusals, Requirement
 from envbuilder.attest.statements import Meaning, Unread, VerdictPredicate, understood
 from envbuilder.attest.trust_policy import AttachedStatement, Evidence, decide
 from envbuilder.errors import PublishError, Reason
@@ -29,14 +30,25 @@ class PublishedVerdicts:
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """Every verdict on an image that nobody withdrew."""
-        each = {one.stored: one.verdict for found in self.evidence.values() if not withdrawal(found) for one in found}
-        return tuple(verdict for verdict in each.values() if verdict is not None)
+        """Every verdict that `verify` may accept for some host, or that is FAILED or INCONCLUSIVE."""
+        each: dict[str, Verdict] = {}
+        for found in self.evidence.values():
+            of_verdicts = {one.stored: one.verdict for one in found if one.verdict is not None}
+            refused = {one.statement for one in unfit(found)}
+            if refused <= of_verdicts.keys():  # else the image itself is refused
+                each |= {stored: one for stored, one in of_verdicts.items() if stored not in refused}
+        return tuple(each.values())
 
 
-def withdrawal(evidence: Evidence) -> Refusal | None:
-    refusals = decide(evidence, Requirement(), datetime.now(UTC)).refusals
-    return next((one for one in refusals if one.reason is Reason.WITHDRAWN), None)
+_UNFIT = (Reason.WITHDRAWN, Reason.INCONSISTENT, Reason.SIMULATED, Reason.EXPIRED)
+
+
+def unfit(evidence: Evidence) -> Refusals:
+    """Return why `verify` refuses an image, or never accepts one of its verdicts, whatever is required."""
+    found = decide(evidence, Requirement(level="static", max_age_s=math.inf), datetime.now(UTC))
+    unread = {one.stored for one in evidence if isinstance(one.meaning, Unread)}
+    blocking = (one for one in found.refusals if one.statement in unread)
+    return (*blocking, *(one for one in (*found.refusals, *found.notes) if one.reason in _UNFIT))
 
 
 def published(
@@ -63,7 +75,7 @@ def published(
             return None
 
     def leave_out(name: str, why: RegistryRefusedError | Refusal) -> None:
-        say(f"warning: the report leaves {repository.reference.at(name)} out: {why.message}")
+        say(f"warning: the report leaves {repository.reference.at(name)} or a verdict on it out: {why.message}")
 
     evidence: dict[str, Evidence] = {}
     for start in range(0, len(names), WORKERS):
@@ -74,7 +86,7 @@ def published(
                 work, evidence[manifest.digest] = partial(read_statements, repository, manifest, openers), ()
                 try:
                     found = evidence[manifest.digest] = within(ANSWER_S, work, slow)
-                    if refusal := withdrawal(found):
+                    for refusal in unfit(found):
                         leave_out(manifest.digest, refusal)
                 except RegistryRefusedError as error:
                     leave_out(manifest.digest, error)

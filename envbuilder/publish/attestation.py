@@ -26,8 +26,8 @@ from envbuilder.attest.statements import (
 )
 from envbuilder.attest.trust_policy import supersedes
 from envbuilder.engine.port import Engine, Image
-from envbuilder.errors import PublishError, UsageError
-from envbuilder.publish.attached_statements import read_statements, withdrawal
+from envbuilder.errors import PublishError, Reason, UsageError
+from envbuilder.publish.attached_statements import read_statements, unfit
 from envbuilder.publish.results import Compression, PublishDocument, PublishRow
 from envbuilder.publish.verification import advising
 from envbuilder.publish.zstd_push import ZstdPusher
@@ -180,8 +180,8 @@ def attach_all(
 def check_not_withdrawn(manifest: Manifest, tools: PublishTools) -> None:
     """Raise PublishError for an image that a person withdrew, of whom the signer knows."""
     openers, image = tools.sealer.openers, f"{tools.repository.reference.name}@{manifest.digest}"
-    found = withdrawal(read_statements(tools.repository, manifest, openers)) if openers else None
-    if found is not None:
+    refused = unfit(read_statements(tools.repository, manifest, openers)) if openers else ()
+    if found := next((one for one in refused if one.reason is Reason.WITHDRAWN), None):
         hint = f"envbuilder publish --answer {image} {found.statement} --key KEY --reason TEXT"
         raise PublishError(f"{image} is not published again: {found.message}", hint=hint)
 

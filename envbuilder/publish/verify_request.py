@@ -32,7 +32,7 @@ from envbuilder.attest.requirements import (
     read_version,
 )
 from envbuilder.attest.statements import Unread
-from envbuilder.attest.trust_policy import AttachedStatement, Evidence, decide, decide_by_class
+from envbuilder.attest.trust_policy import AttachedStatement, Decision, Evidence, decide, decide_by_class
 from envbuilder.errors import EnvbuilderError, InfrastructureError, Reason, UsageError
 from envbuilder.publish.attached_statements import ANSWER_S, PublishedVerdicts, published, read_statements
 from envbuilder.publish.tags import destination, meant_by, tensorflow_in
@@ -43,7 +43,7 @@ from envbuilder.registry.manifests import Manifest, config_digest, only_image
 from envbuilder.registry.reference import parse
 from envbuilder.registry.referrers import listing, subject_of
 from envbuilder.support.threads import within
-from envbuilder.verdict import HostClassState, HostRef, ImageState, Level, Verdict
+from envbuilder.verdict import HostRef, ImageState, Level
 
 MAX_SKEW_S = CLOCK_SKEW.total_seconds()  # how far the clocks of two hosts may differ
 
@@ -138,7 +138,7 @@ def fetch(
     signed = {one.name for each in found.evidence.values() for item in each for one in item.signed_by}
     for name in _names(openers):
         if name not in signed:
-            say(f"warning: the key {name[:16]} signed nothing in {reference.name}: the report has none of its verdicts")
+            say(f"warning: nothing that can be read in {reference.name} is signed by the key {name[:16]}")
     return found
 
 
@@ -207,13 +207,10 @@ def verify(
         found = within(seconds, lambda: _verify(bare, repository, openers, wanted, now), late)
     except (RegistryFailedError, RegistryRefusedError) as error:
         refusal = Refusal(reason=error.fault, message=error.message, next=error.hint)
-        found = _refused(bare, refusal, unanswered=isinstance(error, InfrastructureError))
+        unanswered = isinstance(error, InfrastructureError)
+        found = msgspec.structs.replace(bare, refusals=(refusal,), unanswered=unanswered)
     image = repository.reference.at(found.digest) if found.digest else repository.reference
     return msgspec.structs.replace(found, refusals=with_next(found.refusals, image, found.demanded))
-
-
-def _refused(bare: Verification, *refusals: Refusal, **more: object) -> Verification:
-    return msgspec.structs.replace(bare, refusals=refusals, **more)
 
 
 def _verify(
@@ -222,27 +219,27 @@ def _verify(
     reference = repository.reference
     manifest = repository.manifest(reference.digest or reference.tag or "latest")
     if manifest is None:
-        return _refused(bare, Refusal(reason=Reason.NO_IMAGE, message=f"the registry has no {reference}"))
+        missing = Refusal(reason=Reason.NO_IMAGE, message=f"the registry has no {reference}")
+        return msgspec.structs.replace(bare, refusals=(missing,))
     bare = msgspec.structs.replace(bare, digest=manifest.digest)
     documents = read_statements(repository, manifest, openers)
     evidence = (*_other_image(manifest, wanted.environment), *documents)
     decisions = decide_by_class(evidence, wanted, now) if wanted.on else (decide(evidence, wanted, now),)
     kinds = tuple(one.standing for one in decisions if one.standing is not None)
     notes = tuple(dict.fromkeys(note for one in decisions for note in one.notes))
-    verdicts = tuple(one.verdict for one in decisions if one.verdict is not None)
-    if len(verdicts) == len(decisions):
-        signers = tuple(dict.fromkeys(name for one in decisions for name in one.signed_by))
-        return _accepted(bare, verdicts, signers, notes, now, kinds)
+    told = msgspec.structs.replace(bare, kinds=kinds, notes=notes)
+    if all(one.verdict is not None for one in decisions):
+        return _accepted(told, decisions, now)
     refusals: Refusals = ()
     for one in decisions:
         host = one.standing.kind if one.standing else ""
         refusals += with_next(one.refusals, reference.at(manifest.digest), bare.demanded, host)
     attached = any(one.stored and not one.below for one in documents)
     if notes and not refusals and attached:
-        return _refused(bare, *notes)
+        return msgspec.structs.replace(bare, refusals=notes)
     if not refusals or (wanted.on and not attached):
         refusals = (_nothing(repository, manifest, attached=attached), *refusals)
-    return _refused(bare, *refusals, kinds=kinds, notes=notes)
+    return msgspec.structs.replace(told, refusals=refusals)
 
 
 def _other_image(manifest: Manifest, wanted: EnvironmentRequirement | None) -> Evidence:
@@ -283,18 +280,13 @@ def _others_have_statements(repository: Repository, digest: str) -> bool:
         return False
 
 
-def _accepted(
-    bare: Verification,
-    verdicts: tuple[Verdict, ...],
-    signers: tuple[str, ...],
-    notes: Refusals,
-    now: datetime,
-    kinds: tuple[HostClassState, ...] = (),
-) -> Verification:
+def _accepted(bare: Verification, decisions: tuple[Decision, ...], now: datetime) -> Verification:
     """Return the lowest level and the oldest time of the verdicts, and the host if there is only one."""
+    verdicts = [one.verdict for one in decisions if one.verdict is not None]
+    signers = tuple(dict.fromkeys(name for one in decisions for name in one.signed_by))
     lowest = min(verdicts, key=lambda one: rank(one.level))
     oldest = min(verdicts, key=lambda one: moment(one.finished))
-    host = HostRef() if kinds else lowest.host
+    host = HostRef() if bare.kinds else lowest.host
     return msgspec.structs.replace(
         bare,
         accepted=True,
@@ -310,6 +302,4 @@ def _accepted(
         age_s=age_s(oldest, now),
         signed_by=signers[0],
         signers=signers,
-        notes=notes,
-        kinds=kinds,
     )

@@ -169,6 +169,10 @@ def test_report_adds_the_hosts_up(world: World, tmp_path: Path) -> None:
     assert standings(published, None, "90d", load().gpu_model) == ()
     page = write(Material(verdicts={}, standings=(one,)), tmp_path / "page", datetime.now(UTC)).read_text()
     assert all(word in page for word in ("Host classes", "A100/550", "missing", "passed"))
+    assert len(published.verdicts) == len(said) == 1, "one key signed nothing"
+    world.state.blobs |= {name: b"{}" for name, content in world.state.blobs.items() if b"payload" in content}
+    assert fetch(world.hopper.reference.name, keys, said.append).verdicts == ()
+    assert "the report leaves" in said[1]
 
 
 def test_digest_that_may_be_several_images_is_not_judged(world: World) -> None:
