@@ -42,7 +42,7 @@ from envbuilder.registry import reference, referrers
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import Manifest, ambiguity, config_digest
 from envbuilder.report.export import FORMATS
-from envbuilder.reproduce import render
+from envbuilder.reproduce import document as reproduce_document
 from envbuilder.reproduce.analysis import analyse
 from envbuilder.reproduce.report import reported
 from envbuilder.support import decoding, terminal_text
@@ -155,8 +155,8 @@ def key_seeds() -> list[bytes]:
 
 def report(data: bytes) -> None:
     document = analyse(decoding.lossy(data), store.load()).document
-    render.as_text(flattened(document))
-    assert "\x1b" not in terminal_text.text(render.as_markdown(flattened(document)))
+    reproduce_document.as_text(flattened(document))
+    assert "\x1b" not in terminal_text.text(reproduce_document.as_markdown(flattened(document)))
     json.loads(as_json(document))
 
 

@@ -38,7 +38,8 @@ from envbuilder.jobs.plan import PlanOptions
 from envbuilder.publish import results, verification
 from envbuilder.refresh import agreement, propose
 from envbuilder.refresh.propose import RefreshDocument
-from envbuilder.reproduce import faults, render
+from envbuilder.reproduce import document as reproduce_document
+from envbuilder.reproduce import faults
 from envbuilder.reproduce.analysis import analyse, with_command
 from envbuilder.reproduce.document import NearestRun, ReproduceDocument, Run
 from envbuilder.reproduce.report.reported import parse
@@ -141,7 +142,7 @@ def cases(folder: Path) -> Iterator[Case]:
     yield Case(("upgrade",), sample("upgrade"), text.as_text)
     yield Case(("upgrade",), sample("bisection"), bisect.as_text)
     for document in (predicted("01"), predicted("53"), followed("28")):
-        yield Case(("reproduce",), document, render.as_text)
+        yield Case(("reproduce",), document, reproduce_document.as_text)
     printed = (CORPUS.parent / "golden/diagnose/numpy-2.json").read_text()
     captured = parse(printed)
     assert captured is not None
