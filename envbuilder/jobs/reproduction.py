@@ -27,8 +27,6 @@ from envbuilder.simulated.compiler import Simulation, simulation
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.workspace import Workspace, content_key, packaged, write_atomically
 
-_LIMIT_S = 600.0
-
 
 @dataclass(frozen=True)
 class ReproduceTools:
@@ -124,9 +122,8 @@ def _on_published(recipe: Recipe, tools: ReproduceTools) -> str:
         try:
             tools.engine.pull(recipe.base)
         except InfrastructureError as error:
-            raise BaseUnavailableError(
-                f"{recipe.base} is not available here: {error.message}", hint=error.hint
-            ) from error
+            why = f"{recipe.base} is not available here: {error.message}"
+            raise BaseUnavailableError(why, hint=error.hint) from error
     return _built({"Dockerfile": recipe.dockerfile.encode()}, "", tools)
 
 
@@ -176,15 +173,14 @@ def observe(
 def _printed(image: Image, simulated: Simulation | None, engine: Engine) -> str:
     output, errors = bytearray(), bytearray()
     env = {"HOME": "/tmp", **(simulated.environment(image.env) if simulated else {})}  # noqa: S108 - in the container
-    script = packaged("probes/capture.py")
-    files = {"capture.py": script, **(simulated.files if simulated else {})}
+    files = {"capture.py": packaged("probes/capture.py"), **(simulated.files if simulated else {})}
     spec = ContainerSpec(
         image=image.id,
         command=("/bin/sh", "-c", f"exec $(command -v python3 || command -v python) {FILES_AT}/capture.py"),
         env=env,
         files=files,
         gpus="none" if simulated or not engine.info().gpu_runtime else "all",
-        time_limit=_LIMIT_S,
+        time_limit=600.0,
     )
     ended = engine.run(spec, output.extend, errors.extend)
     document = reported.parse(output.decode(errors="replace"))

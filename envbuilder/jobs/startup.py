@@ -9,9 +9,7 @@ from envbuilder.reproduce.grammar import GRAMMAR
 from envbuilder.validation import suite_plan, suite_session
 from envbuilder.verdict import Phase
 
-_PROBES = frozenset(
-    {"startup:import_tensorflow", "startup_timing:loading", "startup_timing:measured", "startup_timing:cuda_level"}
-)
+_PROBES = {"startup:import_tensorflow", *(f"startup_timing:{name}" for name in ("loading", "measured", "cuda_level"))}
 
 
 def timed(python: str) -> tuple[tuple[Phase, ...], tuple[Finding, ...]]:
