@@ -15,7 +15,7 @@ import msgspec
 from envbuilder.engine.port import ContainerResult, ContainerSpec, Engine, Image
 from envbuilder.finding import Severity
 from envbuilder.support import decoding, terminal_text
-from envbuilder.validation.image_context import found
+from envbuilder.validation.image_context import found, shell_line
 from envbuilder.validation.suite_plan import Check
 from envbuilder.verdict import CheckResult
 from envbuilder.workspace import packaged_yaml
@@ -92,10 +92,9 @@ def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: thread
 
 def _login_shell(command: tuple[str, ...]) -> tuple[str, ...]:
     """Return the words before the line of a login shell, whose /etc/profile sets PATH; () if the line sets its own."""
-    *words, line = command or ("",)
-    start = " ".join(words)
-    is_login = re.match(r"(?:/\S*/)?(?:ba|da|z)?sh .*-\w*c\w*\Z", start) and re.search(r" (?:--login|-\w*l\w*)", start)
-    return () if not is_login or re.search(r"/bin/|\bPATH=|\bconda\b", line) else tuple(words)
+    options, line = shell_line(command)
+    is_login = re.search(r" (?:--login|-\w*l)", options)
+    return () if not is_login or re.search(r"/bin/|\bPATH=|\bconda\b", line) else command[:-1]
 
 
 def _start(

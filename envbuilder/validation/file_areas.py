@@ -123,6 +123,7 @@ def _reported(subject: ImageContext, one: _Found) -> Reported:
         "count": len(paths),
         "paths": listed(paths) + (f", now {listed([real])}" if is_moved else ""),
         "named": listed(named) + (", not in the image," if absent else ""),
+        "by": f" (by {by})" if (by := subject.loader_folders.get(posixpath.dirname(paths[0]), "")) else "",
         "first": posixpath.basename(paths[0]),
         "origin": subject.origin(paths),
         "user": (subject.image.user or "root")[:80],

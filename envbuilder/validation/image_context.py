@@ -33,6 +33,9 @@ from envbuilder.workspace import packaged_yaml
 SHOWN = 4  # Number of paths in a message before the rest is counted
 _CUDNN_FOLDER = "opt/cudnn"
 
+# A shell with its options, and the line that it runs, as in the shell form of CMD.
+_SHELL = re.compile(r"(?:/\S*/)?(?:ba|da|z)?sh( (?:.* )?-\w*c\w*)")
+
 SUITE_USER = int(ContainerSpec.user.partition(":")[0])
 
 _TEXTS = ("subject", "message", "requires", "found", "fix")
@@ -142,13 +145,15 @@ class ImageContext:
         return frozenset(map(self.files.resolve, (*named, *first)))
 
     @cached_property
-    def loader_folders(self) -> frozenset[str]:
-        told = (decoding.lossy(text) for path, text in self.files.contents.items() if path.startswith("etc/ld.so.conf"))
-        lines = (line.strip() for text in told for line in text.splitlines())
+    def loader_folders(self) -> Mapping[str, str]:
+        """The folders in which the loader looks, and the file or variable that names each; '' for its own."""
         cached = (posixpath.dirname(path) for paths in self.search.cache.values() for path in paths)
-        named = (line for line in lines if line.startswith("/"))
-        folders = {*self.entries("LD_LIBRARY_PATH"), *self.search.defaults, *named, *cached}
-        return frozenset(map(self.files.resolve, folders))
+        found = dict.fromkeys((*self.search.defaults, *cached), "")
+        told = ((path, text) for path, text in self.files.contents.items() if path.startswith("etc/ld.so.conf"))
+        lines = ((path, line.strip()) for path, text in told for line in decoding.lossy(text).splitlines())
+        found |= {line: f"/{path}" for path, line in lines if line.startswith("/")}
+        found |= dict.fromkeys(self.entries("LD_LIBRARY_PATH"), "LD_LIBRARY_PATH")
+        return {self.files.resolve(folder): by for folder, by in found.items()}
 
     def is_of_system(self, path: str) -> bool:
         return path in self.files.system.layers
@@ -246,6 +251,13 @@ def output(findings: Iterable[Finding], observed: str, **counts: int) -> CheckOu
     told = tuple(findings)
     measured = {name: Measurement(count, "1") for name, count in counts.items()}
     return CheckOutput(told, "; ".join(one.message for one in told) or observed, measured)
+
+
+def shell_line(command: Sequence[str]) -> tuple[str, str]:
+    """Return the options of the shell in a command, and the line that it runs; '' twice without a shell."""
+    *shell, line = command or ("",)
+    found = _SHELL.fullmatch(" ".join(shell))
+    return (found[1], line) if found is not None else ("", "")
 
 
 def escaped(text: str, most: int = 80) -> str:

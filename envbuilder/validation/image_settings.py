@@ -17,7 +17,7 @@ from envbuilder.compat.rules.driver import requirement_met
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image.render import required_cuda
 from envbuilder.support import decoding
-from envbuilder.validation.image_context import CheckOutput, ImageContext, escaped, found, listed, may
+from envbuilder.validation.image_context import CheckOutput, ImageContext, escaped, found, listed, may, shell_line
 from envbuilder.validation.image_loader import distributions, site_of
 from envbuilder.validation.installed_files import area_output
 from envbuilder.workspace import packaged_yaml
@@ -34,7 +34,6 @@ _COMPLETE = 1000  # An image with fewer files has no system
 _LIST_IN_QUOTES = re.compile(r"\['[^']*'\s*[,\]]")
 _RUNS_SCRIPT = re.compile(r"(?:^|/)(?:python[\d.]*|(?:ba|da)?sh)\Z")
 _SYSTEM_PYTHON = re.compile(r"(?:usr/(?:local/)?)?bin/python[\d.]*\Z")
-_SHELL = re.compile(r"(?:/\S*/)?(?:ba|da)?sh(?: -\w+)* -\w*c")
 _MORE_THAN_ONE = re.compile(r"[;&|<>()`*?\n]")
 
 
@@ -209,9 +208,9 @@ def can_start(subject: ImageContext) -> Iterator[Finding]:
 
 def _started(words: Sequence[str]) -> Sequence[str]:
     """Return the words of the program that starts, behind ``env`` and a shell that runs one command."""
-    *shell, line = words or ("",)
+    options, line = shell_line(words)
     with contextlib.suppress(ValueError):  # an open quote
-        words = shlex.split(line) if _SHELL.fullmatch(" ".join(shell)) and not _MORE_THAN_ONE.search(line) else words
+        words = shlex.split(line) if options and not _MORE_THAN_ONE.search(line) else words
     return list(dropwhile(lambda word: word == "exec" or "=" in word or posixpath.basename(word) == "env", words))
 
 

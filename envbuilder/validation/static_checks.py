@@ -25,7 +25,6 @@ from envbuilder.versions import key_or_none, minor
 
 # Packages whose unmet requirements have a code of their own.
 _UNMET = {"numpy": "unmet_numpy", "protobuf": "unmet_protobuf", "keras": "unmet_keras"}
-_METADATA = re.compile(r"/([^/-]+)-[^/]+\.dist-info/METADATA\Z")
 _TAG = re.compile(r"cp3(\d{1,2})-(cp3\d+[a-z]*|abi3)-")
 _OF_FAMILY = re.compile(r"\.so\.[0-9][0-9.]*\Z")
 _FAMILIES = ("cudart", "cublas", "cublasLt", "cufft", "curand", "cusolver", "cusparse", "cudnn", "nccl")
@@ -42,7 +41,8 @@ def locked(subject: ImageContext) -> CheckOutput:
     left_out = {one.name for one in subject.added} - wanted.keys()
     packages = [(one.name, one.version) for one in subject.python.distributions() if one.name not in left_out]
     findings = _unlike(wanted, _joined(packages))
-    removed = {normalise(match[1]): path for path in subject.files.gone if (match := _METADATA.search(path))}
+    gone = ((path, PATHS["metadata"].search(path)) for path in subject.files.gone if path.endswith("/METADATA"))
+    removed = {normalise(match["folder"].partition("-")[0]): path for path, match in gone if match is not None}
     bare = {one.subject: removed[one.subject] for one in findings if one.found == "absent" and one.subject in removed}
     if len(bare) > SHOWN:
         findings = [one for one in findings if one.subject not in bare]
