@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from table_rows import rows
 from uv import find_uv_bin
 
 from envbuilder.catalog.store import load
@@ -70,10 +71,7 @@ def test_line_of_the_readme_installs_a_command_that_works_in_an_empty_folder(
 
 @pytest.mark.full
 @pytest.mark.parametrize("flavor", ["cpu", "gpu"])
-@pytest.mark.parametrize(
-    ("release", "python"),
-    [("", ""), ("2.20.0", "3.9"), ("2.17.1", "3.12"), ("2.15.1", "3.11"), ("2.12.1", "3.8"), ("2.6.5", "3.9")],
-)
+@rows
 def test_packages_that_choose_installs_can_be_resolved(
     release: str, python: str, flavor: Flavor, tmp_path: Path
 ) -> None:

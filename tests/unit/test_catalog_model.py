@@ -217,10 +217,7 @@ def test_lines_are_found_by_longer_versions() -> None:
     assert branch is CATALOG.branch("535.104.05")
 
 
-@pytest.mark.parametrize(
-    ("built", "device", "runs"),
-    [("8.0", "8.6", True), ("8.0", "8.0", True), ("8.9", "8.6", False), ("7.5", "8.0", False), ("9.0", "12.0", False)],
-)
+@rows
 def test_cubins_run_upward_within_a_major(built: str, device: str, *, runs: bool) -> None:
     """Machine code runs on the same major from its own minor on; PTX on anything newer, with an a on its own alone."""
     assert gpu_code.has_machine_code((built,), device) is runs

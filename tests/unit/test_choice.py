@@ -96,11 +96,7 @@ def test_hostile_base_is_refused_with_its_line(old: str, new: str, tmp_path: Pat
     assert all(one.line == 3 for one in caught.value.problems)
 
 
-@pytest.mark.parametrize(
-    "more",
-    ["system_packages: [git]", "include: [{tensorflow: '2.13.1', os: corp, system_packages: [git]}]"],
-    ids=["matrix", "row"],
-)
+@rows
 def test_packages_of_the_system_need_apt(more: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     keep(tmp_path, msgspec.structs.replace(PLAIN, system="rhel", release="9.4", packages="dnf"))
     path = Path(matrix(tmp_path))

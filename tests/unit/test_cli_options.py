@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 import pytest
-from ci_steps import SHIPPED
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 from command_line import commands, ran
 from hypothesis import given
 from hypothesis import strategies as st
+from table_rows import rows
 
 from envbuilder.cli import COMPLETION, help_texts, root
 from envbuilder.cli.options import FilePath, GivenText, moment
@@ -99,18 +99,7 @@ def test_every_command_and_option_has_a_help_text_and_every_text_belongs_to_one(
     assert set(help_texts()) <= {"envbuilder", *groups, *known, *keys}
 
 
-@pytest.mark.parametrize(
-    ("words", "text", "found"),
-    [
-        (["choose", "--gpu"], "H10", "H100"),
-        (["upgrade", "--gpu"], "rtx-50", "RTX-5090"),
-        (["explain"], "PTX", "PTX_JIT"),
-        *(([name], "quick", "quickstart") for name in ("run", "lock", "render", "report")),
-        *(([name, "--matrix"], "quick", "quickstart") for name in ("validate", "explain", "upgrade")),
-        (["export", "compose"], "quick", "quickstart"),
-        *((words, "tf2.20", SHIPPED) for words in (["run", "quickstart", "-s"], ["validate"], ["explain"])),
-    ],
-)
+@rows
 def test_values_are_completed(words: list[str], text: str, found: str, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     complete = ShellComplete(root, {}, "envbuilder", COMPLETION)

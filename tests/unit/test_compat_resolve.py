@@ -24,10 +24,7 @@ from envbuilder.workspace import Workspace
 CATALOG = load()
 
 
-@pytest.mark.parametrize(
-    ("version", "flavor", "folders"),
-    [("2.13.1", "gpu", ("*",)), ("2.20.0", "gpu", ()), ("2.21.0", "gpu", ("cusolver",)), ("2.13.1", "cpu", ())],
-)
+@rows
 def test_environment_names_folders_for_the_loader(version: str, flavor: str, folders: tuple[str, ...]) -> None:
     assert resolved(tensorflow=version, flavor=flavor).loader_folders == folders
 

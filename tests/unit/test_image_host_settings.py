@@ -130,10 +130,7 @@ def test_file_that_is_not_a_key_is_refused(config: Path, key: str) -> None:
         host_settings.repository_files("nvidia-bullseye", "/k")
 
 
-@pytest.mark.parametrize(
-    ("suite", "tensorflow", "cuda"),
-    [("bullseye", "2.10.1", "11.2"), ("bullseye", "2.5.3", "11.2"), ("bookworm", "2.18.1", "12.5")],
-)
+@rows
 def test_tensorflow_gets_the_cuda_that_it_was_built_with(suite: str, tensorflow: str, cuda: str) -> None:
     """It comes from the vendor's packages, by their names, and no wheel of CUDA is in the environment."""
     found = resolved(os=f"debian-{suite}-nvidia", tensorflow=tensorflow, flavor="gpu")

@@ -15,8 +15,8 @@ import yaml
 from check_jsonschema import main as check_jsonschema  # type: ignore[import-untyped]
 from ci_steps import SHIPPED, repository, run_steps
 from click.testing import CliRunner
+from table_rows import rows
 
-from envbuilder.catalog.store import load
 from envbuilder.cli import root
 from envbuilder.jobs.project import FILES
 
@@ -43,13 +43,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("words", "id_"),
-    [
-        (("--gpu", "A100", "--driver", "535", "--os", "debian-bookworm"), f"tf{load().final_versions[-1]}-py311-cu"),
-        (("--flavor", "cpu", "--tensorflow", "~=2.20.0", "--form", "devel"), "tf2.20.0-py313-cpu-trixie"),
-    ],
-)
+@rows
 def test_matrix_of_init_passes_plan_and_is_the_chosen_environment(words: tuple[str, ...], id_: str, here: Path) -> None:
     run("init", "team", *words)
     (row,) = json.loads(run("plan", "team/matrix.yaml", "--format", "json"))["environments"]

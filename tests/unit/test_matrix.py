@@ -114,10 +114,7 @@ def test_selector_that_matches_nothing_names_near_misses(selector) -> None:
     assert "near misses" in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    "selector",
-    ["colour=red", "tensorflow=new", "python=3.11 3.12", "colour>3", "tensorflow>new", "flavor=cpu,colour=red"],
-)
+@rows
 def test_selector_that_makes_no_sense_is_a_usage_error(selector) -> None:
     with pytest.raises(UsageError):
         select(ALL, (selector,))

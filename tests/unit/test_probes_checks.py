@@ -203,10 +203,7 @@ def pieces(content: bytes, size: int) -> list[bytes]:
     return [content[at : at + size] for at in range(0, len(content), size)]
 
 
-@pytest.mark.parametrize(
-    ("name", "cubins", "ptx"),
-    [("twice.fatbin", ("7.5", "8.6"), ("8.6",)), ("libtwice.so", ("8.0", "9.0", "12.0"), ("12.0",))],
-)
+@rows
 @pytest.mark.parametrize("size", [7, 4096, 1 << 20])
 def test_architectures_of_nvcc_output(name: str, cubins: tuple[str, ...], ptx: tuple[str, ...], size: int) -> None:
     found = architectures(pieces((DATA / name).read_bytes(), size))
@@ -277,10 +274,7 @@ def test_missing_architecture_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert (outcome, found) == ("failed", ["8.0"])
 
 
-@pytest.mark.parametrize(
-    ("wanted", "found", "agree"),
-    [("12.5", "12.5.1", True), ("12.5.1", "12.3", False), ("9.3", "9", True), ("9", "8", False)],
-)
+@rows
 def test_versions_agree_in_common_parts(wanted: str, found: str, *, agree: bool) -> None:
     assert same(wanted, found) is agree
 

@@ -14,6 +14,7 @@ from factories import A100, H100, check, digest, failed_verdict, gpu_verdict
 from fake_engine import FakeEngine
 from publishing_world import answering, push_image
 from registries import State, modern_registry
+from table_rows import rows
 
 from envbuilder.attest.keys import PRIVATE, PUBLIC, create, load_public_keys
 from envbuilder.catalog.store import load
@@ -187,17 +188,7 @@ def test_digest_that_may_be_several_images_is_not_judged(world: World) -> None:
     assert Reason.AMBIGUOUS in {refusal.reason for refusal in world.verify("H100/535").refusals}
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("x.y/z@" + digest("x"), "--attach", "--simulate", "driver=535.104.05,gpu=H100", "--key", "k"),
-        ("--here", "--attach", "--key", "k"),
-        ("x.y/z:tag", "--attach", "--key", "k"),
-        ("x.y/z@" + digest("x"), "--attach"),
-        ("x.y/z@" + digest("x"), "--key", "k"),
-        ("--attach", "--key", "k"),
-    ],
-)
+@rows
 def test_options_that_do_not_fit_together_are_refused(
     capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
 ) -> None:

@@ -65,11 +65,7 @@ def test_any_text_is_a_reference_or_a_usage_error(text) -> None:
     assert parse(str(found)).name == found.name
 
 
-@pytest.mark.parametrize(
-    ("host", "loopback"),
-    [("127.0.0.1:5000", True), ("127.1.2.3", True), ("localhost:80", True), ("[::1]:5000", True),
-     ("10.0.0.1:5000", False), ("localhost.example.org", False), ("127.0.0.1.example.org", False)],
-)  # fmt: skip
+@rows
 def test_only_this_machine_is_loopback(host, loopback) -> None:
     assert parse(f"{host}/a").loopback is loopback
 
@@ -286,13 +282,7 @@ def test_only_the_registry_s_own_challenge_is_answered(hosts: Hosts, tmp_path: P
     assert hosts.heard["other"] == []
 
 
-@pytest.mark.parametrize(
-    "realm",
-    [
-        *("http://192.0.2.1/service", "http://127.0.0.1@192.0.2.1/x", "http://localhost.example.org/x", "http://[::1"),
-        *(rf"http://192.0.2.1:6960\\@{host}/x" for host in ("127.0.0.1", "localhost")),  # a quoted pair
-    ],
-)
+@rows
 def test_plain_login_stays_on_this_machine(
     hosts: Hosts, tmp_path: Path, realm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

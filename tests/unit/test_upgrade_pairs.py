@@ -77,10 +77,7 @@ def test_version_outside_the_matrix_is_a_proposal(old: str, new: str) -> None:
     assert {first.old.id, first.new.id} == {f"tf2.19.{n}-py311-cpu-bookworm-runtime" for n in (0, 1)}
 
 
-@pytest.mark.parametrize(
-    ("more", "system"),
-    [({}, "debian-bookworm"), ({"matrix": None}, "debian-bookworm"), ({"matrix_given": True}, "debian-bullseye")],
-)
+@rows
 def test_versions_without_a_row_get_a_plain_one_unless_a_matrix_is_given(more: dict[str, Any], system: str) -> None:
     first, *_ = paired("2.12.1", "2.13.1", **more)
     assert (first.old.os, first.new.os, first.old.python) == (system, system, first.new.python)
