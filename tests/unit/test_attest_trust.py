@@ -345,22 +345,9 @@ def test_file_of_two_keys_holds_both(tmp_path: Path, keys) -> None:
 
 END = datetime(2027, 1, 1, tzinfo=UTC)
 LIMIT = "Expires: 2027-01-01T00:00:00Z"
-UNCLEAR = {
-    "two limits": f"{LIMIT}\n{LIMIT}\n{{pem}}",
-    "a word": "hello\n{pem}",
-    "a word before a limit": f"hello{LIMIT}\n{{pem}}",
-    "everybody's key": f"-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA{'A' * 43}=\n-----END PUBLIC KEY-----\n",
-    "nothing": "",
-    "a word only": "hello",
-    "a frame": "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n",
-    "half a key": "{pem}-----BEGIN PUBLIC KEY-----\nAAAA\n",
-    "a limit that is a word": "Expires: tomorrow\n{pem}",
-    "a limit without a zone": "Expires: 2027-01-01\n{pem}",
-    "a limit that is empty": "Expires: \n{pem}",
-}
 
 
-@pytest.mark.parametrize("text", UNCLEAR.values(), ids=UNCLEAR.keys())
+@rows
 def test_key_file_with_text_that_is_not_understood_is_refused(tmp_path: Path, keys, text: str) -> None:
     (tmp_path / "key.pub").write_text(text.format(pem=keys[0].public.pem))
     for read in (load_public_keys, load_private):

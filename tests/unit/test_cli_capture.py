@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner
+from table_rows import beside
 
 from envbuilder.cli.capture_command import command
 from envbuilder.probes import capture
@@ -107,21 +108,9 @@ def test_needs_the_standard_library_alone() -> None:
     assert names <= set(sys.stdlib_module_names)
 
 
-PRIVATE = (
-    "/home/alice.smith/venv/lib/libcudart.so.12",
-    "C:\\Users\\Alice Smith\\x",
-    "write to alice@example.org or 10.20.30.40",
-    "git clone https://alice:hunter2@git.example.org/x",
-    "HF_TOKEN=hf_abcdefghijklmnopqrstuv PASSWORD: opensesame",
-    "export KEY=ghp_0123456789abcdefghijABCDEFGHIJ012345",
-    "GPU-5f3c1a2b-0000-1111-2222-333344445555",
-    "on node workstation7 as asmith",
-)
-
-
 def test_private_data_is_left_out() -> None:
     clean = capture.Redactor("/home/alice.smith", "asmith", "workstation7")
-    text = "\n".join(clean(line) for line in PRIVATE)
+    text = "\n".join(clean(line) for line in beside(__file__)["PRIVATE"])
     secrets = "alice Alice asmith workstation7 hunter2 hf_abc opensesame ghp_ 10.20.30 5f3c1a2b"
     for secret in secrets.split():
         assert secret not in text, secret

@@ -52,21 +52,7 @@ def test_second_value_of_an_option_is_refused_instead_of_the_first_one_being_los
             command.make_context("command", [one.opts[0], "1", one.opts[-1], "2"])
 
 
-REFUSED = (
-    *((("upgrade", "--bisect", "2.19.1", "2.20.0", "python", *more), "put --") for more in ((), ("-c", "x"), ("-v",))),
-    (("export", "compose", "--repository", "a b"), "--repository 'a b': not"),
-    (("build", "--cache", "r.example.org/Team/x"), "'Team/x' is not a repository's name"),
-    *((("keys", "new", "k", "--expires", age), "next:") for age in ("0d", "0s", "999999w")),
-    *((("clean", "--cache", size), "--cache") for size in ("nan", "inf", "1e400", "-1")),
-    *(
-        ((*command, f"--gpus={wish}"), "0,1")
-        for command in (("run",), ("validate", "some/image:tag"))
-        for wish in ("banana", "-1", "0,", "0,,1", "0-1", " 0", "\u0661", "ALL")
-    ),
-)
-
-
-@pytest.mark.parametrize(("words", "said"), REFUSED, ids=" ".join)
+@rows
 def test_value_that_is_none_is_refused_before_anything_is_written(
     words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -33,18 +33,9 @@ from envbuilder.matrix import Include, Matrix
 
 CATALOG = load()
 RTX_3090 = "--tensorflow 2.4.1 --cuda 11.2 --driver 460.32.03 --gpu RTX3090"
-ASKED = (
-    RTX_3090,
-    "--tensorflow 2.20.0 --driver 460.32.03 --gpu K80",
-    "--tensorflow 2.20.0 --install plain",
-    "--tensorflow 2.20.0 --python 3.8 --numpy 2.0.0 --cudnn 8.9",
-    "--tensorflow 2.10.1 --base-image nvidia/cuda:12.6.3-cudnn-runtime-ubuntu22.04",
-    "--tensorflow 2.99.0",
-    "--tensorflow 2.18.1 --gpu H100 --driver 570.86.10",
-)
 
 
-@pytest.mark.parametrize("words", ASKED)
+@rows
 def test_json_holds_what_the_table_shows(words: str) -> None:
     table = CliRunner().invoke(command, words.split()).stdout
     document = json.loads(CliRunner().invoke(command, [*words.split(), "--format", "json"]).stdout)

@@ -75,11 +75,7 @@ def test_files_for_compilers_are_removed_and_files_for_python_stay() -> None:
     kept = "a/__init__.py a/data.json a/stub.pyi a/include/__init__.py a-1.0.dist-info/x.h ../../include/x.h"
     assert gone(
         "a", "a/inc/x.h", "a/inc/deep/y.hpp", "a/lib/libx.a", "a/lib/libx.so", "a/_speed.pyx", *kept.split()
-    ) == {
-        "a/inc/": "compilers",
-        "a/lib/libx.a": "compilers",
-        "a/_speed.pyx": "compilers",
-    }
+    ) == {"a/inc/": "compilers", "a/lib/libx.a": "compilers", "a/_speed.pyx": "compilers"}
 
 
 def test_tests_are_removed_and_the_package_that_holds_them_stays() -> None:

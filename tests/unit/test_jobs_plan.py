@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from click.testing import CliRunner
+from table_rows import beside
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import read_matrix
@@ -15,28 +16,13 @@ from envbuilder.compat.plan import plan
 from envbuilder.jobs.plan import FEW, PlanDocument, PlanOptions, newest_for, plan_matrix, plan_text
 
 CATALOG = load()
-MATRIX = """
-name: mixed
-axes:
-  tensorflow: [2.4.1, 2.10.1, 2.15.1, 2.20.0]
-  python: ['3.8', '3.11', '3.13']
-  os: [debian-bookworm, debian-trixie]
-  flavor: [cpu, gpu]
-targets: {drivers: [535.104.05], gpus: [H100, T4]}
-"""
-FLEET = """
-- {name: one, driver: 535.104.05, gpus: [H100]}
-- {name: two, driver: 450.80.02, gpus: [T4]}
-- {name: three, driver: 535.104.05, gpus: [H100, H100]}
-- {name: four}
-"""
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
     matrix, fleet = tmp_path / "matrix.yaml", tmp_path / "fleet.yaml"
-    matrix.write_text(MATRIX)
-    fleet.write_text(FLEET)
+    matrix.write_text(beside(__file__)["MATRIX"])
+    fleet.write_text(beside(__file__)["FLEET"])
     return matrix, fleet
 
 
@@ -115,7 +101,9 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> PlanDocument:
 
 @pytest.mark.parametrize("release", ["2.15.1", "latest"])
 def test_selection_shows_its_own_rejections_and_exclusions(tmp_path: Path, release: str) -> None:
-    (tmp_path / "matrix.yaml").write_text(MATRIX + "exclude: [{reason: not here, os: debian-trixie, python: '3.11'}]\n")
+    (tmp_path / "matrix.yaml").write_text(
+        beside(__file__)["MATRIX"] + "exclude: [{reason: not here, os: debian-trixie, python: '3.11'}]\n"
+    )
     asked = PlanOptions(str(tmp_path / "matrix.yaml"), (f"tensorflow={release}",))
     document = plan_matrix(asked, tmp_path, CATALOG)
     for rows in (document.rejections, document.excluded):
@@ -173,7 +161,7 @@ def test_fleet_fits_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 def test_hosts_without_a_gpu_are_not_counted_under_a_host_with_one(files: tuple[Path, Path]) -> None:
     """Every host runs a CPU environment; each column names its own hosts."""
     matrix, fleet = files
-    fleet.write_text(FLEET + "- {name: builders, count: 19}\n")
+    fleet.write_text(beside(__file__)["FLEET"] + "- {name: builders, count: 19}\n")
     document = plan_matrix(PlanOptions(str(matrix), ("flavor=cpu",), fleet), matrix.parent, CATALOG)
     assert re.search(r"^environment  +one \+2  +four \+19$", plan_text(document), re.MULTILINE)
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from ci_steps import SHIPPED, repository
 from command_line import commands, ran
+from table_rows import beside
 
 from envbuilder.image import lockfile
 from envbuilder.jobs import prepare
@@ -17,26 +18,7 @@ from envbuilder.jobs import prepare
 PACKAGE = Path(__file__).parents[2] / "envbuilder"
 DIGEST = "sha256:" + "0" * 64
 
-FILLED = (
-    (r"\{.*matrix.*\}|\{file\}", "matrix.yaml"),
-    (r"\{environment\.id\}|\{id\}|ID|ENV-ID", SHIPPED),
-    (r"\{failed\}|CODE", "PTX_JIT"),
-    (r"\{version\}", "2.20.0"),
-    (r"\{package\}", "tensorflow"),
-    (r"\{statement\}", DIGEST),
-    (r"KEY|PRIVATE_KEY", "private.key"),
-    (r"FOLDER|~/\.envbuilder", "keys"),
-    (r"DIR", "alone"),
-    (r"FILE", "file"),
-    (r"TEXT", "why"),
-    (r"ADDRESS", "tcp://127.0.0.1:1"),
-    (r"VERSION", "535.104.05"),
-    (r"NAME", "H100"),
-    (r"GOOD", "2.19.1"),
-    (r"BAD", "2.20.0"),
-    (r"CMD", "true"),
-    (r"\{.*\}(:TAG)?|IMAGE|NAME:TAG", f"127.0.0.1:1/team/image@{DIGEST}"),
-)
+FILLED = [(old, new.format(SHIPPED=SHIPPED, DIGEST=DIGEST)) for old, new in beside(__file__)["FILLED"]]
 """Placeholders of messages, and their values in the project of this test."""
 
 WORDS = ("gpus", "drivers", "systems", "cuda", "cudnn", "tensorflow", "-", "5", "full", "json")
@@ -82,7 +64,7 @@ def leaves(value: object) -> Iterator[str]:
 
 
 COMMANDS = dict(commands())
-ARGUMENT = re.compile(rf"-.+|'.*'|.*\{{.*|[A-Z:]+|~\S+|{'|'.join(map(re.escape, WORDS))}")
+ARGUMENT = re.compile(rf"-.+|'.*'|.*\{{.*|[A-Z:]+(?:\.pub)?|~\S+|{'|'.join(map(re.escape, WORDS))}")
 
 
 def proposed(text: str) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:

@@ -21,13 +21,7 @@ from envbuilder.catalog.store import load
 from envbuilder.engine.port import Image
 from envbuilder.errors import InfrastructureError, PublishError, Reason
 from envbuilder.publish import attestation, verification
-from envbuilder.publish.attestation import (
-    PublishSession,
-    PublishTools,
-    ValidationTerms,
-    attach_verdict,
-    exclusively,
-)
+from envbuilder.publish.attestation import PublishSession, PublishTools, ValidationTerms, attach_verdict, exclusively
 from envbuilder.publish.publish_all import sealer_of
 from envbuilder.publish.verification import Verification
 from envbuilder.publish.verify_request import VerifyOptions, fetch, standings, verify_image

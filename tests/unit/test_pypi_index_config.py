@@ -14,7 +14,7 @@ import pytest
 from certificates import certificate
 from factories import environment
 from index_server import Site, serving, wheel
-from table_rows import rows
+from table_rows import beside, rows
 from uv import find_uv_bin
 
 from envbuilder.errors import InfrastructureError, UsageError, redacted
@@ -25,19 +25,7 @@ from envbuilder.pypi.client import IndexUnavailableError, PackageIndex
 from envbuilder.pypi.index_config import IndexConfig, configured, default_index, for_uv, origin, pip_settings, read
 
 ROOT = Path(__file__).parents[2]
-PLACES = {
-    "global": "xdg/pip/pip.conf",
-    "legacy": "home/.pip/pip.conf",
-    "user": "home/.config/pip/pip.conf",
-    "site": "venv/pip.conf",
-    "named": "named.conf",
-    "project": "project/uv.toml",
-    "uv user": "home/.config/uv/uv.toml",
-    "uv system": "xdg/uv/uv.toml",
-    "uv named": "named.toml",
-    "pyproject": "project/pyproject.toml",
-    "above": "uv.toml",
-}
+PLACES = beside(__file__)["PLACES"]
 
 
 def write(root: Path, files: Mapping[str, str]) -> None:

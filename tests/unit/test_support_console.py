@@ -85,15 +85,7 @@ def test_pipe_gets_a_line_of_a_silent_step_every_30_seconds(monkeypatch: pytest.
     assert max(gaps) <= 30
 
 
-EVENTS = (
-    ("started", "a\x1b[2Jb"),
-    ("log", "a\x1b[2Jb", "  \x1b]0;title\x07Downloading x (2.0MiB)\n::error::forged"),
-    ("log", "a\x1b[2Jb", " Downloaded x"),
-    ("done", "a\x1b[2Jb", "", 65.0),
-    ("cached", "c"),
-    ("started", "d"),
-    ("failed", "d"),
-)
+EVENTS = beside(__file__)["EVENTS"]
 
 
 def shown_by(mode: Mode, capsys: pytest.CaptureFixture[str]) -> str:

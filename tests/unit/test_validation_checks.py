@@ -21,15 +21,7 @@ from envbuilder.finding import Code
 from envbuilder.support.python_source import code_only, for_python36
 from envbuilder.validation import image_context, suite_plan
 from envbuilder.validation.image_context import FindingText, found
-from envbuilder.validation.suite_plan import (
-    CHECKS,
-    GROUPS,
-    HOST_GROUPS,
-    Check,
-    Facts,
-    digest_of,
-    probe_files,
-)
+from envbuilder.validation.suite_plan import CHECKS, GROUPS, HOST_GROUPS, Check, Facts, digest_of, probe_files
 from envbuilder.validation.suite_session import Progress, Session, Unfinished
 from envbuilder.verdict import LEVELS, HostRef
 from envbuilder.workspace import packaged_yaml

@@ -347,12 +347,7 @@ def test_readable_packages_have_no_finding() -> None:
 @pytest.mark.parametrize(
     ("layer", "image", "code", "cause"),
     [
-        (
-            file(f"{SITE}/a.py", 0o600, uid=1000),
-            {"user": "envbuilder"},
-            "PROBE_CRASHED",
-            "files that not every user",
-        ),
+        (file(f"{SITE}/a.py", 0o600, uid=1000), {"user": "envbuilder"}, "PROBE_CRASHED", "files that not every user"),
         (file(f"{SITE}/a.py", 0o600), {"user": "root"}, "PROBE_CRASHED", "files that not every user"),
         ({**file(f"{SITE}/a.py"), **folder("opt", 0o750)}, {}, "PROBE_CRASHED", "files that not every user"),
         (folder(f"{SITE}/a", 0o700, uid=1000), {"user": "1000"}, "MISSING_LIBRARY", "files that not every user"),
