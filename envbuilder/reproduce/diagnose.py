@@ -36,7 +36,8 @@ def predict(case: Case) -> tuple[Finding, ...]:
     builds = causes.other_builds(case)
     forecasts = causes.by_toolkit(case) if builds else causes.forecast(case)
     told = "building" in case.reported.complaints or (any(map(is_cause, shown)) and not symptoms)
-    if case.reported.origin == "source" and told:
+    opened = case.reported.origin == "conda" and marked("opens", case.messages)
+    if opened or (case.reported.origin == "source" and told):
         builds = tuple(map(as_remark, builds))  # a line says more about it
     kernels = any(cause_of(row.code).area == "kernels" and explains(row.code, case.reported) for row in forecasts)
     if kernels and marked("memory", case.messages):
@@ -51,7 +52,7 @@ def predict(case: Case) -> tuple[Finding, ...]:
         for row in (*elsewhere, *side_by_side(held, case.catalog), *ruled)
     )
     kept = (*predicted, *_besides(shown, predicted))
-    if symptoms and any(map(is_cause, predicted)):
+    if symptoms and any(map(is_cause, (*predicted, *builds))):
         kept = predicted
     if tagged:
         kept = tuple(row for row in kept if row.code is not Code.PACKAGE_CONFLICT)
