@@ -192,6 +192,7 @@ KEYS = {
     ("cells", "*", "environment"),
     ("cells", "*", "host"),
     ("kinds", "*", "host"),
+    ("symptoms", "*", "signature"),
 }
 """Keys between parts of a document: looked up, not shown."""
 OF_FACTS = {("catalog", "list"), ("catalog", "table")}
