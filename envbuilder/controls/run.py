@@ -84,7 +84,10 @@ class Controller:
             self.engine.sweep()
             for base, group in groupby(controls, key=lambda control: control.base):
                 good = self.good(base)
-                broken = [(control, *self._break(control, good)) for control in group]
+                # Another command may move the name of the environment's image meanwhile.
+                own = f"{CONTROLS}:{good.record.image.removeprefix('sha256:')[:12]}"
+                self.engine.tag(good.record.image, own)
+                broken = [(control, *self._break(control, good, own)) for control in group]
                 with self.console.task(f"layers of {len(broken)} images"):
                     # One archive of all: an engine needs 14 s for that of each.
                     images = (self.engine.image(reference) for _, reference, _ in broken)
@@ -145,9 +148,9 @@ class Controller:
             validate_s=round(time.monotonic() - started, 1),
         )
 
-    def _break(self, control: Control, good: Built) -> tuple[str, float]:
+    def _break(self, control: Control, good: Built, base: str) -> tuple[str, float]:
         if not control.steps:
-            return good.record.reference, 0.0
+            return base, 0.0
         started = time.monotonic()
         locks = {LOCK: good.lock, **good.system}
         files = {name: text.encode() for name, text in broken_locks(control, locks).items()}
@@ -157,7 +160,7 @@ class Controller:
             context=files,
             tag=f"{CONTROLS}:{control.name}",
             extra=host_files(),
-            build_args={"BASE": good.record.reference},
+            build_args={"BASE": base},
             labels={CONTROL_LABEL: control.name},
         )
         log = self.workspace.control(control.name) / "build.log"

@@ -100,7 +100,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Workspace, 
         built = ensure(environment, choice.catalog, workspace, engine, lambda _: None)
         controller = Controller(workspace, engine, open_index(), choice.catalog, Console(), _good={"system-gpu": built})
         yield workspace, built, controller
-        for reference in (f"{CONTROLS}:{GONE.name}", built.record.reference, facts.image, name):
+        own = built.record.image.removeprefix("sha256:")[:12]
+        for reference in (f"{CONTROLS}:{GONE.name}", f"{CONTROLS}:{own}", built.record.reference, facts.image, name):
             engine.remove(reference)
 
 
