@@ -52,11 +52,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAndGrou
 
 @pytest.hookimpl(tryfirst=True)  # before tests are deselected by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the laws; begin with files that need the engine or the network and take longest, end with small groups.
+    """Mark the laws; begin with files that take or wait longest, end with small groups.
 
     Then all workers end together.
     """
     first = {item.path for item in items if item.get_closest_marker("engine") or item.get_closest_marker("network")}
+    first |= {item.path for item in items if item.path.parent.name == "faults"}
     for item in items:
         if item.path.parent.name == "property" or is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker("law")
