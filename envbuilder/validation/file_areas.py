@@ -24,7 +24,7 @@ Event = Literal[
 ]  # fmt: skip
 Within = Literal[
     "", "python", "interpreter", "nowhere", "loader", "path", "system", "packages", "sites", "driver", "authorities",
-    "started", "commands", "environment", "twin", "preloaded",
+    "started", "commands", "environment", "twin", "preloaded", "smaller",
 ]  # fmt: skip
 Reporter = Literal["files", "configuration", "secrets", "binaries", "no-stub"]
 
@@ -169,6 +169,9 @@ class _Entries:
                 (real := self._files.resolve(path)) in packages and posixpath.dirname(real) == posixpath.dirname(path)
             ),
             "authorities": lambda path, entry: entry.row.size and not self._is_of_matrix(path),
+            "smaller": lambda path, entry: any(
+                entry.row.size < one.row.size for one in self._files.hidden.get(path, ())
+            ),
         }
 
     def _real(self, path: str) -> str:

@@ -128,6 +128,14 @@ def test_entry_that_breaks_or_replaces_code_is_an_error(layer: Layer, check: str
     assert path in found[0].message
 
 
+def test_bundle_with_fewer_certificates_is_a_warning() -> None:
+    bundle = "etc/ssl/certs/ca-certificates.crt"
+    (found,) = findings({bundle: b"mine"}, "files")
+    assert (found.code, found.severity) == (Code.FILES_DIFFER, Severity.WARNING)
+    assert "fewer certificates in /etc/ssl/certs/ca-certificates.crt" in found.message
+    assert findings({bundle: b"certificates and mine"}, "files") == []
+
+
 def test_package_behind_a_link_in_the_python_path_is_an_error() -> None:
     layer: Layer = {"srv/app/numpy": "/srv/mine", "srv/mine/__init__.py": b""}
     subject = context_of(image_of(OWN, layer), env={"PYTHONPATH": "/srv/app"})
