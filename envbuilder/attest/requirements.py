@@ -27,8 +27,9 @@ _GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9 .+_-]*")
 _MEMORY = re.compile(r"([1-9][0-9]{0,3})gb")
 _GPU_DETAIL = re.compile(
     rf"nvidia|geforce|tesla|quadro|rtx|gtx|gpu|laptop|sxm[0-9]?|pcie|nvl|hbm[0-9]e?|{_MEMORY.pattern}"
+    r"|ada|blackwell|generation|server|workstation|edition|with|max|q|design"
 )
-"""Words of a GPU's name that do not decide its model: brand, form factor and memory."""
+"""Words of a GPU's name that do not decide its model: brand, generation, edition, form factor and memory."""
 _LEAST_MEMORY, _MOST_MEMORY = 0.9, 1.01  # of what a product's name says: drivers report a few percent less, or 1 % more
 _STATED_BY = {**{f"sxm{number}": ("sxm",) for number in range(2, 7)}, "hbm3": ("sxm", "sxm5")}
 """Words that a word of the driver's name implies: it calls an H100 SXM5 ``NVIDIA H100 80GB HBM3``."""
