@@ -43,7 +43,7 @@ not-full:
 test-full: ## Run what `make test` leaves out, in at most 45 minutes: all controls, adversarial images, long tests
 	@scripts/setup engine dev registry compose browser slurm metrics clock trace
 	@timeout --kill-after=60 45m $(PYTEST) -n 5 --hypothesis-profile=explore -m "full or law" \
-	  tests/property $$(grep -rlw full tests --include='test_*.py' | grep -v '^tests/property')
+	  tests/property $$(grep -rlwE 'full|given' tests --include='test_*.py' | grep -v '^tests/property')
 
 fuzz: ## Fuzz every parser, guided by coverage (MINUTES=20, ONLY=target)
 	@scripts/setup fuzz
