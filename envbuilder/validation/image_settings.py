@@ -192,8 +192,9 @@ def can_start(subject: ImageContext) -> Iterator[Finding]:
     is_module = "python" in program and script == "-m"
     if _RUNS_SCRIPT.search(program) and not (module.partition(".")[0] in names if is_module else there):
         word = module if is_module else posixpath.join("/", image.workdir, script)
-        paths = [path for path in subject.files.paths if not (site_of(path) or subject.is_of_system(path))]
-        others = [path for path in paths if not is_module and path.endswith(f"/{posixpath.basename(word)}")]
+        ending = f"/{posixpath.basename(word)}"
+        named = (path for path in subject.files.paths if path.endswith(ending) and not is_module)
+        others = [path for path in named if not (site_of(path) or subject.is_of_system(path))]
         yield found("no_such_script", kind=kind, word=escaped(word), others=f" ({listed(others)} is)" if others else "")
     for path, row in list(subject.programs(program).items())[:1]:
         python = (row.interpreter or (path if "/" in program else "")).strip("/")
