@@ -85,7 +85,7 @@ class Controller:
             for base, group in groupby(controls, key=lambda control: control.base):
                 good = self.good(base)
                 # Another command may move the name of the environment's image meanwhile.
-                own = f"{CONTROLS}:{good.record.image.removeprefix('sha256:')[:12]}"
+                own = f"{CONTROLS}:{good.record.tag_part}"
                 self.engine.tag(good.record.image, own)
                 broken = [(control, *self._break(control, good, own)) for control in group]
                 with self.console.task(f"layers of {len(broken)} images"):

@@ -74,6 +74,11 @@ class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
     omitted: tuple[removed_files.Omitted, ...] = ()
     checksum: str = ""
 
+    @property
+    def tag_part(self) -> str:
+        """The first 12 digits of the image's id, which make a tag that no other image gets."""
+        return self.image.removeprefix("sha256:")[:12]
+
 
 @dataclass(frozen=True)
 class Built:

@@ -155,7 +155,7 @@ def plan_all(choice: Choice, options: PublishOptions, session: PublishSession) -
 def _tags(built: Built, options: PublishOptions) -> tuple[Tag, ...]:
     """Return the tags of an image: an immutable one, its environment's, which moves to the newest image, and others."""
     name = built.environment.image_tag
-    fixed = Tag(name=f"{name}-{built.record.image.removeprefix('sha256:')[:12]}", moving=False)
+    fixed = Tag(name=f"{name}-{built.record.tag_part}", moving=False)
     return (fixed, *(Tag(name=one, moving=True) for one in dict.fromkeys((name, *options.moving))))
 
 

@@ -100,8 +100,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Workspace, 
         built = ensure(environment, choice.catalog, workspace, engine, lambda _: None)
         controller = Controller(workspace, engine, open_index(), choice.catalog, Console(), _good={"system-gpu": built})
         yield workspace, built, controller
-        own = built.record.image.removeprefix("sha256:")[:12]
-        for reference in (f"{CONTROLS}:{GONE.name}", f"{CONTROLS}:{own}", built.record.reference, facts.image, name):
+        for reference in (
+            f"{CONTROLS}:{GONE.name}",
+            f"{CONTROLS}:{built.record.tag_part}",
+            built.record.reference,
+            facts.image,
+            name,
+        ):
             engine.remove(reference)
 
 
