@@ -20,7 +20,7 @@ from envbuilder.image.names import REPRODUCED, REPRODUCED_LABEL
 from envbuilder.reproduce.analysis import Analysis, analyse, with_command
 from envbuilder.reproduce.compare import RunObservation, compare, proof
 from envbuilder.reproduce.document import NearestRun, Recipe, ReproduceDocument, Run
-from envbuilder.reproduce.messages.catalog import match
+from envbuilder.reproduce.messages.catalog import find
 from envbuilder.reproduce.report import reported
 from envbuilder.simulated import profile as profiles
 from envbuilder.simulated.compiler import Simulation, simulation
@@ -167,7 +167,7 @@ def observe(
     request = ValidationRequest(image=image, catalog=tools.catalog, simulate=simulated if suite_there else None)
     if built is not None:
         request = replace(request, environment=built.environment, lock=built.lock, system=built.system)
-    return RunObservation(image, match(text), text, validate(tools.engine, request), simulated is not None)
+    return RunObservation(image, find(text), text, validate(tools.engine, request), simulated is not None)
 
 
 def _printed(image: Image, simulated: Simulation | None, engine: Engine) -> str:

@@ -14,6 +14,7 @@ from envbuilder.reproduce.causes import is_cause
 from envbuilder.reproduce.diagnose import diagnose, predict
 from envbuilder.reproduce.document import POSTED, ReproduceDocument
 from envbuilder.reproduce.fix import closest_environment
+from envbuilder.reproduce.grammar import respelt
 from envbuilder.reproduce.messages.catalog import find
 from envbuilder.reproduce.question import Case
 from envbuilder.reproduce.rebuild import Rebuild, plan
@@ -49,13 +50,14 @@ def analyse(text: str, catalog: Catalog, driver_here: str | None = None) -> Anal
             case, predicted = other, found
     rebuild = plan(case, predicted, driver_here)
     diagnosis = diagnose(case, predicted)
-    closest = closest_environment(case, diagnosis)
-    near, environment = closest if closest is not None else (None, None)
+    near, environment = closest_environment(case, diagnosis) or (None, None)
+    quotes = "quotes of cmd" if case.reported.platform == "windows" else "quotes"
+    near = near and msgspec.structs.replace(near, commands=tuple(respelt(text, quotes) for text in near.commands))
     document = ReproduceDocument(
         reported=case.reported,
         symptoms=case.messages,
         predicted=predicted,
-        diagnosis=diagnosis,
+        diagnosis=msgspec.structs.replace(diagnosis, fix=respelt(diagnosis.fix, quotes)),
         recipe=rebuild.recipe,
         nearest=near,
     )

@@ -146,14 +146,12 @@ def _stands(row: MessageMatch, case: Case, asked: set[Complaint]) -> bool:
 
 
 def _before_catalogue(case: Case) -> Iterator[Finding]:
-    cuda, old = case.reported.cuda, old_release(case.version)
+    cuda, cudnn, old = case.reported.cuda, case.reported.cudnn, old_release(case.version)
+    named = {"release": case.version, "tag": old.tag, "cuda": old.cuda, "cudnn": old.cudnn} if old is not None else {}
     if old is not None and cuda and not versions.is_prefix(versions.line(cuda), old.cuda):
-        named = {"release": case.version, "built": old.cuda, "cudnn": old.cudnn, "tag": old.tag, "cuda": cuda}
-        yield finding(Code.CUDA_MISMATCH, "before_catalogue", **named)
-    cudnn = case.reported.cudnn
+        yield finding(Code.CUDA_MISMATCH, "before_catalogue", **{**named, "built": old.cuda, "cuda": cuda})
     if old is not None and cudnn and not same_major(cudnn, old.cudnn):
-        named = {"release": case.version, "built": old.cudnn, "cudnn": cudnn, "cuda": old.cuda}
-        yield finding(Code.CUDNN_MISMATCH, "before_catalogue", **named)
+        yield finding(Code.CUDNN_MISMATCH, "before_catalogue", **{**named, "built": old.cudnn, "cudnn": cudnn})
 
 
 def by_toolkit(case: Case) -> tuple[Finding, ...]:

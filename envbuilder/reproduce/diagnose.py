@@ -20,7 +20,7 @@ from envbuilder.reproduce import causes, terms
 from envbuilder.reproduce.causes import FixTarget, as_remark, cause_of, explains, is_cause
 from envbuilder.reproduce.grammar import GRAMMAR
 from envbuilder.reproduce.messages.catalog import MessageMatch, is_title, marked
-from envbuilder.reproduce.question import Case, release_of
+from envbuilder.reproduce.question import PLACES, Case, release_of
 from envbuilder.reproduce.report.read import TAG
 from envbuilder.reproduce.report.reported import Complaint, Reported
 from envbuilder.reproduce.terms import Facts, filled
@@ -273,14 +273,12 @@ def _told_apart(case: Case) -> str:
     """Say which single version the report changes between what works and what fails; '' if it does not say."""
     reported = case.reported
     compared = ("tensorflow", "python", "cuda", "cudnn", "driver")
-    others = {name: [row.value for row in reported.works if row.field == name] for name in compared}
+    others = {name: list(dict.fromkeys(row.value for row in reported.works if row.field == name)) for name in compared}
     apart = [(name, values) for name, values in others.items() if values and getattr(reported, name)]
     name, values = apart[0] if len(apart) == 1 and reported.complaints else ("", [])
-    failing = getattr(reported, name) if name else ""
-    if not name or failing in values:
+    if not name or (failing := getattr(reported, name)) in values:
         return ""
-    working = listed(list(dict.fromkeys(values)))
-    return GRAMMAR.told_apart.format(name=GRAMMAR.titles[name], working=working, failing=failing)
+    return GRAMMAR.told_apart.format(name=GRAMMAR.titles[name], working=listed(values), failing=failing)
 
 
 _WARNED = re.compile(r": [EW] |^[EW](?:0000| tensorflow/)")
@@ -313,5 +311,7 @@ def deciding_commands(case: Case, complaints: tuple[Complaint, ...] | None = Non
     if "trace" in asked and any(map(case.holds, GRAMMAR.of_tensorflow_1)):
         asked["trace"] = GRAMMAR.ask["trace_1"]
     if "driver" in asked:  # only it depends on where TensorFlow runs
-        asked["driver"] = terms.in_place(place, reported.image, asked["driver"])
+        asked["driver"] = f"{PLACES[place].run} {asked['driver']}".lstrip().replace(
+            "{image}", reported.image or "IMAGE"
+        )
     return (*((GRAMMAR.ask["cluster"],) if place == "kubernetes" else ()), *asked.values())

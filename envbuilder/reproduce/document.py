@@ -131,7 +131,7 @@ _WITH_COMMAND = re.compile(
     r"`(?:apptainer|bazel|conda|docker|export|import|kubectl|ln|(?:python -m )?pip|podman|poetry|set|sudo|uv|where) "
     r"|`(?:winget|wsl) "
 )
-_BRINGS_CUDA = re.compile(r"docker run|cudatoolkit|and-cuda|nvidia-")
+_BRINGS_CUDA = re.compile(r"docker run|cudatoolkit|and-cuda|nvidia-|toolkit-archive")
 _WORDS = {True: "yes", False: "no", None: "cannot be known here"}
 """Shown for an unknown result."""
 

@@ -19,7 +19,7 @@ from envbuilder.finding import Code, Finding
 from envbuilder.reproduce.causes import by_cause, cause_of, is_cause
 from envbuilder.reproduce.diagnose import Confidence, ReportDiagnosis, diagnose, predict
 from envbuilder.reproduce.fix import choose_here, closest_environment, install_commands
-from envbuilder.reproduce.messages.catalog import MessageMatch, match
+from envbuilder.reproduce.messages.catalog import MessageMatch, find
 from envbuilder.reproduce.question import Case, is_version
 from envbuilder.reproduce.rebuild import REQUIREMENT
 from envbuilder.reproduce.report.read import read
@@ -116,7 +116,7 @@ def diagnose_captured(
 
     Each fix is assumed to be made, and the rest of the capture is asked again.
     """
-    reported, messages = read(text), match("\n".join(document.log))
+    reported, messages = read(text), find("\n".join(document.log))
     complaint: Complaint = "breaks" if "GPU" in document.devices else "invisible" if document.imports else "import"
     faults: list[Fault] = []
     fixed: set[Code] = set()

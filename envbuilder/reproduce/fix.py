@@ -159,7 +159,8 @@ def choose_here(case: Case, specs: tuple[str, ...] = ("",), span: str = "", *, n
     by_log = f"{' to '.join(ends)} by the log" if span else "(not stated)"
     changes: tuple[Change, ...] = (Change("tensorflow", reported.tensorflow or by_log, made.tensorflow),)
     if native:
-        return _Fix(near, (*changes, *_libraries_of(near, reported)), wanted, None)
+        brought = {name: versions.line(getattr(near, name)) for name in ("cuda", "cudnn")}
+        return _Fix(near, (*changes, *_changes(brought, reported)), wanted, None)
     changes = _with_system(Near(near, changes, "unhindered"), case).changes
     return _Fix(near, changes, wanted, made)
 
@@ -178,16 +179,20 @@ def _documented(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
     newer = not versions.at_least(row.capability, case.capability or "0")
     if newer or not versions.at_least(driver or "999", row.driver):
         return None
-    version = case.version or row.newest
-    version = version if version.count(".") > 1 else f"{version}.0"
+    version = row.wheel(case.version) if case.version else row.newest
     built = {"tensorflow": version, "cuda": row.cuda, "cudnn": row.cudnn}
     python = "2.7" if not windows and versions.is_prefix("2", reported.python or "3") else row.python
-    held = {name: getattr(reported, name) or _UNSTATED[name] for name in built}
-    other = [name for name, old in held.items() if not (built[name].startswith(old) or old.startswith(built[name]))]
-    changes = tuple(Change(name, held[name], built[name]) for name in other)
     near = Question(tensorflow=version, cuda=row.cuda, cudnn=row.cudnn, package="tensorflow-gpu", python=python)
     near = msgspec.structs.replace(near, driver=driver, gpus=known_gpus(case), install="system")
+    changes = _changes(built, reported)
     return _Fix(near, changes, Combination(tensorflow=version), None) if changes else None
+
+
+def _changes(new: dict[str, str], reported: Reported) -> tuple[Change, ...]:
+    """List what differs from the report; a shorter version means any of its line."""
+    rows = ((name, getattr(reported, name), text) for name, text in new.items())
+    apart = (row for row in rows if not row[1] or row[1][: len(row[2])] != row[2][: len(row[1])])
+    return tuple(Change(name, old or _UNSTATED[name], text) for name, old, text in apart)
 
 
 _UNSTATED = {"tensorflow": "(not stated)", "cuda": "as installed", "cudnn": "as installed"}
@@ -195,13 +200,6 @@ _UNSTATED = {"tensorflow": "(not stated)", "cuda": "as installed", "cudnn": "as 
 
 def known_gpus(case: Case) -> tuple[str, ...]:
     return tuple(name for name in gpus_of(case.reported) if case.catalog.gpu(name) is not None)
-
-
-def _libraries_of(near: Question, reported: Reported) -> Iterator[Change]:
-    for name in ("cuda", "cudnn"):
-        old, new = getattr(reported, name), versions.line(getattr(near, name))
-        if old is None or not versions.is_prefix(new, old):
-            yield Change(name, old or "as installed", new)
 
 
 _OTHER_MAKERS = frozenset({"tfjs", "jetson", "jax", "rocm", "directml", "library", "source"})
@@ -348,7 +346,8 @@ def install_commands(case: Case, near: Question, environment: Environment | None
     reported, catalog, old = case.reported, case.catalog, old_release(near.tensorflow)
     if old is not None:
         image = word(f"{PUBLISHED}:{old.image_tag(near.tensorflow, near.python)}")
-        pip = (old.environment, f"pip install 'tensorflow-gpu=={word(near.tensorflow)}'")
+        fresh = [new_environment(old.python, case.place, windows=True)] * (case.python != near.python)
+        pip = (*fresh, f"pip install 'tensorflow-gpu=={word(near.tensorflow)}'")
         return pip if reported.platform == "windows" else (f"docker run --rm --gpus all -it {image}",)
     question = case.question or msgspec.structs.replace(near, tensorflow="", python=case.python, cuda=None)
     cudnn = versions.line(environment.cudnn) if environment is not None and environment.cudnn else None
@@ -358,7 +357,7 @@ def install_commands(case: Case, near: Question, environment: Environment | None
     native = reported.platform == "windows" and _serves_windows(version)
     lines = [_WSL] if reported.platform == "windows" and not native and near.gpu else []
     if near.python and near.python != question.python:
-        lines.append(new_environment(word(near.python), windows=native))
+        lines.append(new_environment(word(near.python), case.place, windows=native))
     packages = tuple(text for text in near.packages if text not in question.packages and requirement(text))
     kept = {name for name in _BROUGHT if getattr(near, name) == getattr(question, name)}
     if kept == _BROUGHT and not lines:
@@ -369,11 +368,13 @@ def install_commands(case: Case, near: Question, environment: Environment | None
         named = {text.partition("=")[0] for text in packages}
         caps = (cap for cap in release.caps if cap.partition("<")[0] not in named)
         lines += pip_install(map(shlex.quote, (f"{release.package}=={version}", *packages, *caps)))
-    by_conda = native or (environment is None and case.place == "conda" and near.cuda != question.cuda)
-    if by_conda and near.gpu and release.cuda is not None:
-        lines.append(f"conda install -c conda-forge cudatoolkit={release.cuda} cudnn={cudnn or cudnn_for(release)}")
+    held = near.cuda is not None and (near.cuda, near.cudnn) == (question.cuda, question.cudnn)
+    by_conda = case.place == "conda" and (native or (environment is None and near.cuda != question.cuda))
+    if (by_conda or native) and near.gpu and release.cuda is not None and not held:
+        way = GRAMMAR.ask["toolkit_of_conda" if by_conda else "toolkit_on_windows"]
+        lines += way.format(cuda=release.cuda, cudnn=cudnn or cudnn_for(release)).splitlines()
     tag = GRAMMAR.published_tags.get(versions.minor(version))
     other = near.cuda != question.cuda or (near.cuda is None and near.tensorflow != question.tensorflow)
-    if environment is None and near.gpu and other and not by_conda and tag is not None:
+    if environment is None and near.gpu and other and not by_conda and not native and tag is not None:
         lines.append(f"docker run --rm --gpus all -it {word(f'{PUBLISHED}:{tag}')}")
     return tuple(lines)

@@ -31,6 +31,12 @@ class OldRelease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     python: str
     tag: str
     pythons: str
+    wheels: tuple[str, ...]
+
+    def wheel(self, version: str) -> str:
+        """Return the release of the index that a version means: itself, or the newest of its minor line."""
+        of_line = [one for one in self.wheels if minor(one) == minor(version)]
+        return version if version in of_line else of_line[0]
 
     @property
     def newest(self) -> str:
@@ -39,10 +45,6 @@ class OldRelease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def image_tag(self, version: str, python: str | None) -> str:
         tag = self.tag if version == self.newest else f"{minor(version)}.0-gpu-py3"
         return tag.removesuffix("-py3") if is_prefix("2", python or "3") else tag
-
-    @property
-    def environment(self) -> str:
-        return GRAMMAR.ask["old_environment"].format(python=self.python)
 
 
 class OpenQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -199,6 +199,7 @@ class Case:
         cuda = self.release.cuda if self.release is not None else None
         said = {row.trust for row in reported.evidence if (row.field, row.value) == ("cuda", reported.cuda)}
         listed = [row.source for row in reported.evidence if row.trust is Trust.LISTED]
+        parts = {row.values.get(name) for row in self.messages for name in ("libcuda", "kernel_module")} - {None}
         holds: dict[str, object] = {
             **{name: getattr(reported, name) for name in (*SCALARS, "gpus", "compute_capabilities", "pauses")},
             "cudnn": reported.cudnn or any("cudnn" in name for name in reported.packages),
@@ -211,6 +212,7 @@ class Case:
             "a gpu": self.gpu,
             "gpu_in_log": any(row.field == "gpus" and row.trust is Trust.PROVED for row in reported.evidence),
             "before_catalogue": self.old,
+            "driver_parts_differ": len({versions.key_or_none(text or "") for text in parts}) > 1,
             "driver_behind": driver_cuda and cuda and not versions.at_least(driver_cuda, versions.line(cuda)),
             "cuda_of_driver": said == {Trust.MENTIONED} and driver_cuda == reported.cuda,
             "unserved": self.capability and not self.catalog.with_code_for(self.capability),

@@ -38,10 +38,6 @@ class _Written:
 Facts = Mapping[str, object]
 
 
-def in_place(place: str, image: str | None, command: str) -> str:
-    return f"{PLACES[place].run.replace('{image}', image or 'IMAGE')} {command}".lstrip()
-
-
 def terms(case: Case) -> Facts:
     """List what texts may name; a fact that the report does not decide is absent."""
     reported, catalog = case.reported, case.catalog
@@ -66,10 +62,12 @@ def terms(case: Case) -> Facts:
     row = stated or release or next(iter(rows), None)
     package = reported.distribution or ("tensorflow-gpu" if case.gpu else "tensorflow")
     caps = "".join(f" '{cap}'" for cap in row.caps) if row is not None else ""
-    name = f"{row.package}=={row.version}" if row is not None else f"{package}=={version}" if old else ""
+    wheel = row.version if row is not None else old.wheel(version or "") if old else None
+    name = f"{row.package if row is not None else package}=={wheel}" if wheel else ""
     wanted = f"'{name}'{caps}" if name else "tensorflow"
     windows, pythons = reported.platform == "windows", row.pythons if row is not None else ()
-    made = old.environment if old else new_environment(pythons[-1], windows=windows) if pythons else None
+    python = old.python if old else pythons[-1] if pythons else ""
+    made = new_environment(python, case.place, windows=windows) if python else None
     grows = not version or is_since("1.14", reported)
     newest = catalog.distributions(catalog.final_versions[-1])[0]
     own, published = case.python or "", GRAMMAR.published_tags.get(versions.minor(version or "0.0"))
@@ -93,6 +91,8 @@ def terms(case: Case) -> Facts:
         "if": _Written(if_they_hold),
         "served_by": span(catalog.with_code_for(capability)) or None if capability is not None else None,
         "release": version,
+        "wheel": wheel,
+        "line": versions.minor(version) if version else None,
         "grow": set_variable("TF_FORCE_GPU_ALLOW_GROWTH=true") if grows else _GROWTH,
         "gpu": gpu,
         **(_built_with(reported.cuda, case) if reported.cuda else {}),
@@ -142,7 +142,9 @@ def _built_with(cuda: str, case: Case) -> dict[str, str | None]:
     return {"of_cuda": spans.get(versions.line(cuda)), "near_cuda": listed(near) or None}
 
 
-def new_environment(python: str, *, windows: bool) -> str:
+def new_environment(python: str, place: str, *, windows: bool) -> str:
+    if place == "conda" or not versions.at_least(python, "3.7"):  # uv brings none older
+        return GRAMMAR.ask["old_environment"].format(python=python)
     activate = r"tf\Scripts\activate" if windows else ". tf/bin/activate"
     return f"uv venv --seed --python {python} tf && {activate}"
 

@@ -10,7 +10,7 @@ import pytest
 
 from envbuilder.catalog.store import load
 from envbuilder.reproduce.grammar import fits
-from envbuilder.reproduce.messages.catalog import SIGNATURES, find, match
+from envbuilder.reproduce.messages.catalog import SIGNATURES, find
 from envbuilder.reproduce.report.read import cleaned, read
 from envbuilder.reproduce.report.reported import SCALARS, Reported
 
@@ -94,7 +94,7 @@ def test_made_reports_are_read_and_nothing_is_invented(count: int, seed: int) ->
         text = mutated(source)
         assert_nothing_is_invented(text, read(text))
         lines = text.count("\n") + 1
-        assert all(1 <= symptom.line <= lines for symptom in match(text))
+        assert all(1 <= symptom.line <= lines for symptom in find(text))
 
 
 REPEATED = (

@@ -1,12 +1,15 @@
 """Known messages: each is recognised by its own signature, on the right line, quickly, in any wrapping."""
 
+import re
 import time
 
 import pytest
 
 from envbuilder.catalog.store import load
 from envbuilder.finding import Severity
-from envbuilder.reproduce.messages.catalog import SIGNATURES, LogMessage, _occurrences, match
+from envbuilder.reproduce.causes import table
+from envbuilder.reproduce.grammar import GRAMMAR
+from envbuilder.reproduce.messages.catalog import SIGNATURES, LogMessage, _occurrences, find
 from envbuilder.reproduce.question import Case
 from envbuilder.reproduce.report.reported import Reported
 from envbuilder.reproduce.terms import filled, terms
@@ -24,7 +27,7 @@ def test_messages_are_at_least_a_hundred_with_unique_ids() -> None:
 def test_samples_match_their_message_in_any_wrapping(signature: LogMessage) -> None:
     for sample in signature.samples:
         for text in (sample, f"> {sample}", f"\x1b[31m{sample}\x1b[0m"):
-            assert signature.id in {symptom.signature for symptom in match(text)}, text
+            assert signature.id in {symptom.signature for symptom in find(text)}, text
 
 
 @pytest.mark.parametrize("signature", SIGNATURES, ids=IDS)
@@ -40,10 +43,21 @@ def test_messages_have_cause_fix_and_versions(signature: LogMessage) -> None:
         assert signature.code is None
 
 
+def test_fixes_name_releases_of_the_index_alone() -> None:
+    computed = {"{wheel}", "{newest}", "{newest_here}", "{runtime_release}", "VERSION"}
+    wheels = {*load().versions, *(wheel for row in GRAMMAR.before_catalogue for wheel in row.wheels), *computed}
+    causes = [text for row in table().values() for text in (*row.says, *row.fixes)]
+    fixes = [text for row in SIGNATURES for text in ((row.fix,) if isinstance(row.fix, str) else row.fix)]
+    pins = re.compile(r"tensorflow(?:-gpu|-cpu)?(?:\[and-cuda\])?==([0-9][0-9a-z.]*[0-9a-z]|{\w+}|VERSION)(?![\w.])")
+    named = {pin[1] for text in (*causes, *fixes) for pin in pins.finditer(text)}
+    assert "2.10.1" in named
+    assert named <= wheels
+
+
 def test_repeated_message_is_one_match() -> None:
     line = "Could not load dynamic library 'libcud{0}.so.8'; dlerror: libcud{0}.so.8: cannot open shared object file\n"
-    assert len(match(line.format("nn") * 1000)) == 1
-    assert len(match(line.format("nn") + line.format("art"))) == 2
+    assert len(find(line.format("nn") * 1000)) == 1
+    assert len(find(line.format("nn") + line.format("art"))) == 2
 
 
 def test_similar_messages_have_different_matches() -> None:
@@ -54,7 +68,7 @@ def test_similar_messages_have_different_matches() -> None:
         "failed to allocate 2.00GiB with freed_by_count=0": None,
     }
     for line, expected in cases.items():
-        assert [symptom.signature for symptom in match(line)] == ([expected] if expected else [])
+        assert [symptom.signature for symptom in find(line)] == ([expected] if expected else [])
 
 
 @pytest.mark.parametrize("signature", SIGNATURES, ids=IDS)

@@ -10,7 +10,7 @@ import yaml
 from envbuilder.catalog.store import load
 from envbuilder.reproduce import grammar
 from envbuilder.reproduce.grammar import GRAMMAR, expression, fits
-from envbuilder.reproduce.messages.catalog import match
+from envbuilder.reproduce.messages.catalog import find
 from envbuilder.reproduce.report.read import Recogniser, read, table
 from envbuilder.reproduce.report.reported import SCALARS
 
@@ -51,7 +51,7 @@ def test_corpus_report_is_read_and_unstated_fields_are_empty(path: Path) -> None
     against = sorted({f"{row.field}: {row.kept.value} over {row.dropped.value}" for row in reported.contradictions})
     assert against == wanted.get("contradictions", [])
     assert [[row.line, row.seconds] for row in reported.pauses] == wanted.get("pauses", [])
-    assert [f"{row.line} {row.signature}" for row in match(text)] == wanted.get("symptoms", [])
+    assert [f"{row.line} {row.signature}" for row in find(text)] == wanted.get("symptoms", [])
 
 
 @pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)

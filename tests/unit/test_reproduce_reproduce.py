@@ -19,7 +19,7 @@ from envbuilder.jobs.reproduction import with_deviations
 from envbuilder.reproduce.analysis import analyse, with_command
 from envbuilder.reproduce.compare import RunObservation, compare, proof, repeated_messages
 from envbuilder.reproduce.document import NearestRun, ReproduceDocument, Run, as_markdown, as_text
-from envbuilder.reproduce.messages.catalog import match
+from envbuilder.reproduce.messages.catalog import find
 from envbuilder.verdict import Word
 from envbuilder.workspace import Workspace
 
@@ -34,7 +34,7 @@ def answer(name: str) -> ReproduceDocument:
 
 def judged(reported: str, seen: str) -> bool | None:
     """Compare two texts on a host with a simulated driver and no GPU."""
-    return compare(match(reported), match(seen), (), (), with_gpu=False, with_driver=True).reproduced
+    return compare(find(reported), find(seen), (), (), with_gpu=False, with_driver=True).reproduced
 
 
 def test_compare_uses_messages_and_values() -> None:
@@ -46,8 +46,8 @@ def test_compare_uses_messages_and_values() -> None:
     assert judged(cudart + cudnn, cudart) is None
     assert judged("Could not create cudnn handle: CUDNN_STATUS_NOT_INITIALIZED", "") is None
     assert judged("my model is slow", cudart) is None
-    assert repeated_messages(match(cudart), match(cudart)) != ()
-    assert repeated_messages(match(cudart), match("[]")) == ()
+    assert repeated_messages(find(cudart), find(cudart)) != ()
+    assert repeated_messages(find(cudart), find("[]")) == ()
 
 
 def test_compare_without_messages_uses_findings() -> None:
@@ -72,7 +72,7 @@ def seen(word: Word, text: str = "", *codes: Code) -> RunObservation:
     """Make what was seen in a nearest environment: what it printed, the suite's verdict and its errors."""
     found = tuple(Finding(code=code, severity=Severity.ERROR, subject="it", message="m") for code in codes)
     judged = factories.verdict(verdict=word, findings=found, reasons=("keras failed",))
-    return RunObservation("sha256:0", match(text), text, judged, simulated=False)
+    return RunObservation("sha256:0", find(text), text, judged, simulated=False)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_commands_print_what_the_page_shows() -> None:
 @pytest.mark.parametrize("number", [number for number in TRAPS if number not in NO_MESSAGE])
 def test_message_leads_here_from_a_report(number: str) -> None:
     (message,) = re.findall(r"^```text\n(.*?)^```$", TRAPS[number], re.MULTILINE | re.DOTALL)
-    assert any(symptom.known.code is not None for symptom in catalog.match(message)), message
+    assert any(symptom.known.code is not None for symptom in catalog.find(message)), message
 
 
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "how-to" / "messages").glob("*.md"))
@@ -59,5 +59,5 @@ def test_page_of_a_message_has_the_form_and_is_true(page: Path) -> None:
     form = re.fullmatch(FORM, text, re.DOTALL)
     assert form is not None
     assert len(text.splitlines()) <= 45
-    assert catalog.match(form["message"])
+    assert catalog.find(form["message"])
     assert rerun(text) == text

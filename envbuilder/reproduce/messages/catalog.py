@@ -108,12 +108,9 @@ def error_messages(matches: tuple[MessageMatch, ...]) -> tuple[MessageMatch, ...
     return tuple([row for row in wrong if row.known.layer != "symptom"] or wrong)
 
 
-def match(text: str) -> tuple[MessageMatch, ...]:
-    return find(clean(text))
-
-
-def find(transcript: Transcript) -> tuple[MessageMatch, ...]:
+def find(text: Transcript | str) -> tuple[MessageMatch, ...]:
     """List the known messages in the order of their lines, without duplicates, and exceptions that end tracebacks."""
+    transcript = clean(text) if isinstance(text, str) else text
     known = tuple(symptom for row in SIGNATURES for symptom in _occurrences(transcript, row))
     ends = _ends_of_traces(transcript, known) if len(transcript.lines) <= _MOST_LINES else ()
     return tuple(sorted((*known, *ends), key=lambda row: row.line))

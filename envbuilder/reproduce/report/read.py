@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 
 import msgspec
@@ -196,14 +197,10 @@ def scalars(
 
 
 def _same_line(short: str, full: str) -> bool:
-    try:
-        return is_prefix(short, full) and _suffix(short) in {"", _suffix(full)}
-    except ValueError:
-        return False
-
-
-def _suffix(text: str) -> str:
-    return re.sub(r"^[0-9.]+", "", text).strip("-._").lower()
+    own, other = (re.sub(r"^[0-9.]+", "", text).strip("-._").lower() for text in (short, full))
+    with suppress(ValueError):
+        return own in {"", other} and is_prefix(short, full)
+    return False
 
 
 def _agree(field: str, one: str, other: str) -> bool:
