@@ -92,10 +92,13 @@ class ImageContext:
     def python(self) -> LocalPython:
         return self.local or ImagePython(self.files, self.image)
 
+    def lines(self, path: str) -> list[str]:
+        return decoding.lossy(self.files.content(path) or b"").splitlines()
+
     @cached_property
     def accounts(self) -> list[list[str]]:
         """The rows of the image's accounts, of seven fields each."""
-        lines = decoding.lossy(self.files.content("etc/passwd") or b"").splitlines()
+        lines = self.lines("etc/passwd")
         return [[*line.split(":"), *[""] * 5][:7] for line in lines if line.count(":") >= 2]  # noqa: PLR2004 - name and number
 
     @cached_property
@@ -212,6 +215,7 @@ class CheckOutput:
 
     ``blamed`` are the names (without folders) of all files that its errors are about. ``follow`` are the codes that a
     probe gives if a finding with this subject is its cause. ``undecided``: why a check without an error does not pass.
+    ``owners`` are the packages of Python's files, by path.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -220,6 +224,7 @@ class CheckOutput:
     blamed: frozenset[str] = frozenset()
     follow: Mapping[str, frozenset[Code]] = field(default_factory=dict)
     undecided: str = ""
+    owners: Mapping[str, str] = field(default_factory=dict)
 
 
 def instruction(layer: Layer) -> str:

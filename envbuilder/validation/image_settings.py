@@ -201,9 +201,10 @@ def can_start(subject: ImageContext) -> Iterator[Finding]:
         is_other = _SYSTEM_PYTHON.match(python) and not _has_tensorflow(subject, python)
         if is_other and subject.is_managed and not image.env.get("PYTHONPATH"):
             yield found("other_python_starts", kind=kind, word=escaped(program), path=f"/{python}")
-    name, accounts = image.user.partition(":")[0], [row[0] for row in subject.accounts]
-    if name and not name.isdecimal() and name not in accounts and (accounts or count > _COMPLETE):
-        yield found("no_such_user", name=escaped(name))
+    for kind, file, name in zip(("user", "group"), ("passwd", "group"), image.user.split(":"), strict=False):
+        known = [line.partition(":")[0] for line in subject.lines(f"etc/{file}")]
+        if name and not name.isdecimal() and name not in known and (known or count > _COMPLETE):
+            yield found("no_such_user", kind=kind, file=file, name=escaped(name))
     yield from _python(subject)
 
 
