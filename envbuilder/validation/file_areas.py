@@ -24,7 +24,7 @@ Event = Literal[
 ]  # fmt: skip
 Within = Literal[
     "", "python", "interpreter", "nowhere", "loader", "path", "system", "packages", "sites", "driver", "authorities",
-    "started", "commands", "environment", "twin", "preloaded", "smaller",
+    "started", "commands", "environment", "twin", "preloaded", "lacking",
 ]  # fmt: skip
 Reporter = Literal["files", "configuration", "secrets", "binaries", "no-stub"]
 
@@ -121,6 +121,7 @@ def _reported(subject: ImageContext, one: _Found) -> Reported:
     about = {
         "one": one.package,
         "count": len(paths),
+        "event": row.event,
         "paths": listed(paths) + (f", now {listed([real])}" if is_moved else ""),
         "named": listed(named) + (", not in the image," if absent else ""),
         "by": f" (by {by})" if (by := subject.loader_folders.get(posixpath.dirname(paths[0]), "")) else "",
@@ -169,9 +170,7 @@ class _Entries:
                 (real := self._files.resolve(path)) in packages and posixpath.dirname(real) == posixpath.dirname(path)
             ),
             "authorities": lambda path, entry: entry.row.size and not self._is_of_matrix(path),
-            "smaller": lambda path, entry: any(
-                entry.row.size < one.row.size for one in self._files.hidden.get(path, ())
-            ),
+            "lacking": lambda path, _: not self._of_system(path) <= pem.certificates(self._files.content(path) or b""),
         }
 
     def _real(self, path: str) -> str:
@@ -285,6 +284,13 @@ class _Entries:
     def _is_of_matrix(self, path: str) -> bool:
         found = pem.certificates(self._files.content(path) or b"")
         return bool(found) and found <= self._subject.authorities
+
+    def _of_system(self, bundle: str) -> frozenset[bytes]:
+        """Return the certificates of the system's package, or those of the bundle below if their files were deleted."""
+        files, below = self._files, self._files.hidden.get(bundle, [])[-1:]
+        told = [text for path, text in files.contents.items() if path.startswith("usr/share/ca-certificates/")]
+        told = told or [files.records[one.layer].contents.get(bundle, b"") for one in below]
+        return frozenset().union(*map(pem.certificates, told))
 
     def closed(self, path: str, row: FileRow, user: int) -> str:
         """Return the outermost folder or file on a path that a user, of whatever group, may not read; '' for none."""

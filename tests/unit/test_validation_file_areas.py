@@ -128,12 +128,89 @@ def test_entry_that_breaks_or_replaces_code_is_an_error(layer: Layer, check: str
     assert path in found[0].message
 
 
-def test_bundle_with_fewer_certificates_is_a_warning() -> None:
-    bundle = "etc/ssl/certs/ca-certificates.crt"
-    (found,) = findings({bundle: b"mine"}, "files")
-    assert (found.code, found.severity) == (Code.FILES_DIFFER, Severity.WARNING)
-    assert "fewer certificates in /etc/ssl/certs/ca-certificates.crt" in found.message
-    assert findings({bundle: b"certificates and mine"}, "files") == []
+@pytest.mark.parametrize(
+    ("packaged", "bundle", "is_reported"),
+    [
+        ((), (), True),
+        ((), (1, 2, 3), False),
+        ((), (1, 3, 4, 5), True),
+        ((1,), (1, 3), False),
+        ((1, 2, 3), (1, 2, 4), True),
+    ],
+    ids=["other content", "added to", "a larger one", "packaged", "not all that are packaged"],
+)
+def test_bundle_that_was_replaced_and_not_added_to_is_a_warning(
+    packaged: tuple[int, ...], bundle: tuple[int, ...], *, is_reported: bool
+) -> None:
+    def pem(*numbers: int) -> bytes:
+        return b"mine\n" + b"".join(
+            b"-----BEGIN CERTIFICATE-----\n%d\n-----END CERTIFICATE-----\n" % number for number in numbers
+        )
+
+    path, share = "etc/ssl/certs/ca-certificates.crt", "usr/share/ca-certificates/mozilla"
+    subject = context_of(
+        image_of({**OWN, path: pem(1, 2)}, {f"{share}/{one}.crt": pem(one) for one in packaged}, {path: pem(*bundle)})
+    )
+    found = [one for one in findings_of("files", subject) if one.subject == "certificates"]
+    assert [(one.code, one.severity) for one in found] == [(Code.FILES_DIFFER, Severity.WARNING)] * is_reported
+    assert all("replaced /etc/ssl/certs/ca-certificates.crt by one that lacks" in one.message for one in found)
+
+
+# Files that ordinary Dockerfiles write or replace: None is no word beyond the list of additions.
+@pytest.mark.parametrize(
+    ("path", "content", "severity", "text"),
+    [
+        ("etc/passwd", b"root:x:0:0::/root:/bin/sh\n", "error", "the user envbuilder is not in /etc/passwd"),
+        ("etc/nsswitch.conf", b"hosts: dns\n", "warning", "how names and accounts are looked up"),
+        ("etc/resolv.conf", b"nameserver 10.0.0.1\n", None, ""),
+        ("etc/hosts", b"10.0.0.1 a\n", None, ""),
+        (
+            "etc/localtime",
+            "/usr/share/zoneinfo/Europe/Berlin",
+            "warning",
+            "leads to /usr/share/zoneinfo/Europe/Berlin, which is",
+        ),
+        ("etc/localtime", "/usr/bin/true", None, ""),
+        ("etc/ssl/openssl.cnf", b"[legacy]\n", "error", "replaced: /etc/ssl/openssl.cnf"),
+        ("etc/pip.conf", b"[global]\n", None, ""),
+        ("root/.config/pip/pip.conf", b"[global]\n", None, ""),
+        ("etc/ld.so.conf.d/mine.conf", b"/opt/lib\n", None, ""),
+        ("etc/environment", b"A=1\n", "warning", "which PAM reads at a login (su, ssh), and no shell"),
+        (
+            "etc/environment",
+            b"A=1\nPYTHONHOME=/opt\n",
+            "warning",
+            "/etc/environment: PYTHONHOME sends Python elsewhere",
+        ),
+        ("etc/profile", b"export A=2\n", "warning", "which only login shells run: bash -l, sh -l, su -"),
+        ("etc/profile.d/a.sh", b"export A=2\n", "warning", "which only login shells run: bash -l, sh -l, su -"),
+        ("etc/profile.d/README", b"a text\n", None, ""),
+        ("etc/bash.bashrc", b"export A=2\n", "warning", "which only an interactive bash runs"),
+        ("root/.bashrc", b"export A=2\n", "warning", "which only an interactive bash runs"),
+        ("etc/zsh/zshenv", b"export A=2\n", "warning", "which each zsh runs"),
+        ("etc/zsh/zprofile", b"export A=2\n", "warning", "which only a zsh of a login or terminal runs"),
+        ("etc/pam.d/su", b"auth sufficient pam_permit.so\n", "warning", "which programs read that log users in"),
+        (f"{SITE}/start.pth", b"import os\n", "error", "code of no package on Python's path"),
+        (f"{SITE}/sitecustomize.py", b"", "error", "code of no package on Python's path"),
+        (f"{SITE}/usercustomize.py", b"", "error", "code of no package on Python's path"),
+    ],
+)
+def test_file_that_dockerfiles_replace_is_reported_by_what_reads_it(
+    path: str, content: bytes | str, severity: str | None, text: str
+) -> None:
+    base = dict.fromkeys(("etc/environment", "etc/localtime", "etc/hosts", "root/.bashrc", "etc/pam.d/su"), b"A=0\n")
+    subject = replace(context_of(image_of({**OWN, **base}, {path: content})), own_layers=1, proven=1)
+    found = [one for check in ("files", "configuration") for one in findings_of(check, subject)]
+    named = [one for one in found if text and text in one.message]
+    assert [one.severity.value for one in named] == ([severity] if severity else [])
+    assert severity or not found
+
+
+def test_group_of_the_image_s_user_has_to_exist() -> None:
+    for group, is_there in (("staff", True), ("50", True), ("other", False)):
+        subject = context_of(image_of(OWN, {"etc/group": b"staff:x:50:\n"}), user=f"envbuilder:{group}")
+        found = [one.message for one in findings_of("configuration", subject) if one.subject == "USER"]
+        assert found == ["the group other is not in /etc/group: it cannot start"] * (not is_there)
 
 
 def test_package_behind_a_link_in_the_python_path_is_an_error() -> None:
