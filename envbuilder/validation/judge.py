@@ -1,6 +1,7 @@
 """Evaluate results: from the outcome of every check to a verdict, a level and reasons."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -8,6 +9,7 @@ from envbuilder import verdict
 from envbuilder.environment import Flavor
 from envbuilder.finding import Code, Finding, Severity, worst_first
 from envbuilder.matrix import Budgets
+from envbuilder.probes.suite.installed import normalise
 from envbuilder.validation.image_context import CheckOutput, found
 from envbuilder.verdict import CheckLevel, CheckResult, Level, Measurement, Word, is_passed
 from envbuilder.workspace import packaged_yaml
@@ -90,12 +92,14 @@ class _Consequence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     effects: frozenset[Code]
     subjects: frozenset[str] = frozenset()
     same_file: bool = False
+    traced: bool = False
 
 
 def mark_consequences(results: Iterable[CheckResult], causes: CheckOutput) -> tuple[CheckResult, ...]:
     """Return the results with each error that only follows from a cause as a warning that says so.
 
-    Without any such error, a setting that may do what a probe shows becomes an error itself. No outcome improves.
+    If a traceback names packages, the cause is the one that it names deepest, and none of a package that it does not
+    name. Without any error, a setting that may do what a probe shows becomes an error itself. No outcome improves.
     """
     results = tuple(results)
     effects = [one for x in results for one in x.findings if one.severity is Severity.ERROR and x.outcome != "passed"]
@@ -114,20 +118,39 @@ def mark_consequences(results: Iterable[CheckResult], causes: CheckOutput) -> tu
         elif one.outcome == "passed" or any(finding in errors for finding in one.findings):
             marked.append(one)
         else:
-            findings = tuple(_as_consequence(finding, errors, causes) for finding in one.findings)
+            named = _traced(f"{one.log}\n{one.observed}", errors, causes.owners)
+            findings = tuple(_as_consequence(finding, errors, causes, named) for finding in one.findings)
             marked.append(msgspec.structs.replace(one, findings=findings))
     return tuple(marked)
 
 
-def _as_consequence(effect: Finding, errors: list[Finding], causes: CheckOutput) -> Finding:
-    cause = next((one for one in errors if _is_cause(one, effect, causes)), None)
+def _traced(text: str, errors: list[Finding], owners: Mapping[str, str]) -> list[str]:
+    """Return the packages that a traceback names, the deepest one of the first exception of a chain first.
+
+    Modules in the message of an exception are deeper than its frames. A package without metadata has only an error.
+    """
+    named, subjects = list[str](), {one.subject for one in errors}
+    for block in text.split("Traceback (most recent call last):"):
+        for word in re.findall(r"[A-Za-z_][\w.]*", " ".join(re.findall(r"(?m)^\w[\w.]*: (.+)$", block))):
+            starts = [f"-packages/{word.replace('.', '/').rsplit('/', up)[0]}" for up in range(word.count(".") + 1)]
+            own = (one for at in starts for path, one in owners.items() if path.partition(at)[2][:1] in ("/", "."))
+            name = normalise(word.partition(".")[0])
+            named.append(next(own, name if name in subjects else ""))
+        named += (owners.get(path, "") for path in reversed(re.findall(r'(?m)^ +File "/([^"]+)", line', block)))
+    return list(dict.fromkeys(filter(None, named)))
+
+
+def _as_consequence(effect: Finding, errors: list[Finding], causes: CheckOutput, named: list[str]) -> Finding:
+    others = {*causes.owners.values()} - {*named} if named else set()
+    left = [one for one in errors if one.subject not in others and _is_cause(one, effect, causes, named)]
+    cause = min(left, key=lambda one: [*named, one.subject].index(one.subject), default=None)
     if effect.severity is not Severity.ERROR or cause is None:
         return effect
     message = f"{effect.message} (follows from {cause.code}: {cause.subject})"
     return msgspec.structs.replace(effect, severity=Severity.WARNING, message=message, fix="")  # the cause has one
 
 
-def _is_cause(cause: Finding, effect: Finding, causes: CheckOutput) -> bool:
+def _is_cause(cause: Finding, effect: Finding, causes: CheckOutput, named: Sequence[str] = ()) -> bool:
     if effect.code in causes.follow.get(cause.subject, ()):
         return True
     return cause.severity is Severity.ERROR and any(
@@ -135,5 +158,6 @@ def _is_cause(cause: Finding, effect: Finding, causes: CheckOutput) -> bool:
         and effect.code in row.effects
         and (not row.subjects or cause.subject in row.subjects)
         and (not row.same_file or effect.subject in causes.blamed)
+        and (not row.traced or cause.subject in named)
         for row in packaged_yaml("validation/consequences.yaml", tuple[_Consequence, ...])
     )

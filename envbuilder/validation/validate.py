@@ -381,6 +381,7 @@ def run_host_checks(subject: ImageContext, checks: Sequence[Check]) -> tuple[tup
         tuple(finding for output in outputs for finding in output.findings),
         blamed=frozenset().union(*(output.blamed for output in outputs)),
         follow={name: codes for output in outputs for name, codes in output.follow.items()},
+        owners={path: one.name for one in distributions(subject.files) for path in one.rows or ()},
     )
     return tuple(results), causes
 

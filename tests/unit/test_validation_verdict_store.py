@@ -152,6 +152,63 @@ def test_independent_defect_stays_one(effect: Finding, cause: Finding) -> None:
     assert left(effect, cause, "libssl.so.3") == [effect.code]
 
 
+SITE = "opt/venv/lib/python3.11/site-packages"
+OWNERS = {
+    f"{SITE}/{path}": name
+    for path, name in {
+        "tensorflow/__init__.py": "tensorflow-cpu",
+        "tensorflow/python/framework/dtypes.py": "tensorflow-cpu",
+        "keras/__init__.py": "keras",
+        "opt_einsum/__init__.py": "opt-einsum",
+        "google/auth/__init__.py": "google-auth",
+        "google/protobuf/internal/builder.py": "protobuf",
+        "h5py/__init__.py": "h5py",
+        "numpy/__init__.py": "numpy",
+        "absl/logging/__init__.py": "absl-py",
+        "flatbuffers/table.py": "flatbuffers",
+        "ml_dtypes/__init__.py": "ml-dtypes",
+        "wrapt/__init__.py": "wrapt",
+    }.items()
+}
+
+
+def traceback(*frames: str, error: str) -> str:
+    lines = (f'  File "/{SITE}/{path}", line 1, in <module>\n    import x\n' for path in frames)
+    return f"Traceback (most recent call last):\n{''.join(lines)}{error}\n"
+
+
+def caused(*logs: str, code: Code = Code.PROBE_CRASHED, errors: tuple[Finding, ...] = ()) -> str:
+    """Return the package that is named as the cause of a failed import; '' for none."""
+    probe = CheckResult(
+        name="import", level="load", outcome="error", findings=(error(code),), log="\nDuring handling:\n".join(logs)
+    )
+    causes = errors or tuple(error(Code.FILES_DIFFER, name) for name in dict.fromkeys(OWNERS.values()))
+    (told,) = mark_consequences([probe], CheckOutput(causes, owners=OWNERS))
+    return told.findings[0].message.partition(": ")[2].rstrip(")")
+
+
+@pytest.mark.parametrize("path", [path.removeprefix(f"{SITE}/") for path in OWNERS])
+def test_cause_of_a_failed_import_is_the_deepest_package_of_the_traceback(path: str) -> None:
+    frames, name = ("tensorflow/__init__.py", "keras/__init__.py"), OWNERS[f"{SITE}/{path}"]
+    assert caused(traceback(*frames, path, error="RuntimeError: it is broken")) == name
+    module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    assert caused(traceback(*frames, error=f"ModuleNotFoundError: No module named '{module}'")) == name
+    first = traceback(*frames, path, error="ImportError: it is broken")
+    again = traceback(
+        "tensorflow/__init__.py", error="ImportError: Keras cannot be imported. Check that it is installed."
+    )
+    assert caused(first, again, code=Code.KERAS_MISMATCH) == name
+
+
+def test_package_that_a_traceback_does_not_name_is_no_cause_of_it() -> None:
+    log = traceback("tensorflow/__init__.py", error="ModuleNotFoundError: No module named 'gast'")
+    keras, gast = error(Code.FILES_DIFFER, "keras"), error(Code.LOCK_MISMATCH, "gast")
+    assert [caused(log, errors=one) for one in ((keras,), (keras, gast))] == ["", "gast"]
+    setting = error(Code.IMAGE_CONFIGURATION, "PYTHONOPTIMIZE")
+    assert [caused(one, errors=(keras, setting)) for one in (log, "died")] == ["PYTHONOPTIMIZE", "keras"]
+    assert caused("died", errors=(gast,)) == ""
+
+
 SETTING = Finding(code=Code.IMAGE_CONFIGURATION, severity=Severity.WARNING, subject="XLA_FLAGS", message="it changes")
 FOLLOW = {"XLA_FLAGS": frozenset({Code.PROBE_TIMEOUT}), "KERAS_BACKEND": frozenset({Code.KERAS_MISMATCH})}
 
