@@ -80,7 +80,7 @@ def differences(
 ) -> tuple[str, ...]:
     """Name what differs between an image and its record; files are read only if the diff ids differ."""
     if base is None:
-        return ("this host does not have its base",)
+        return ("its lowest layers are not a base that this host has",)
     if not known.checks.keys() >= {one.name for one in checks}:
         return ("it lacks a check of this suite",)
     now = configuration(image, base)
@@ -115,8 +115,9 @@ def passed(known: KnownImage, checks: Sequence[Check]) -> tuple[CheckResult, ...
     return tuple(results)
 
 
-def noted(results: tuple[CheckResult, ...], different: tuple[str, ...], hint: str) -> tuple[CheckResult, ...]:
-    text = f"; not proved by the environment's record{hint}: {', '.join(different)}" if different else ""
+def noted(results: tuple[CheckResult, ...], different: tuple[str, ...], then: str) -> tuple[CheckResult, ...]:
+    why = f"the environment's record does not prove the image ({', '.join(different)})"
+    text = f"; every file was read, because {why}; {then}" if different else ""
     observed = ((one, one.observed + text if one.name == "claims" else one.observed) for one in results)
     return tuple(msgspec.structs.replace(one, observed=shown[:4000]) for one, shown in observed)
 

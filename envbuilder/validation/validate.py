@@ -306,9 +306,19 @@ class _Target:
         results, causes = run_host_checks(context, checks)
         if base is not None and request.context and all(one.outcome == "passed" for one in results):
             on_look(known_image.describe(image, base, self.files, results, request.context))
-        hint = " (to renew it, delete image.json next to the lock and validate with --fresh)"
-        results = known_image.noted(results, different, hint if image.id == request.built else "")
+        results = known_image.noted(results, different, self._next(is_based=bool(below) and is_above))
         return results, causes, additions(context)
+
+    def _next(self, *, is_based: bool) -> str:
+        """Say what to do if the record does not prove the image; ``is_based``: the layers of its base are known."""
+        environment = self.request.environment
+        if self.image.id == self.request.built:
+            return "to renew the record, delete image.json next to the lock and validate with --fresh"
+        if is_based or environment is None:
+            return "about the record nothing needs to be done"
+        base = environment.on_registry_base
+        command = f"docker pull {base.image}" if base else f"envbuilder build {environment.id}"
+        return f"files of the base were compared with the digests of their packages only: {command}, and validate again"
 
     def _context(self, below: int) -> ImageContext:
         request, environment = self.request, self.request.environment  # this host's word, never the image's

@@ -135,7 +135,7 @@ def test_every_property_of_an_entry_counts(field: str) -> None:
 
 
 def test_unknown_base_or_a_new_check_is_a_difference() -> None:
-    assert found(OURS, base=None) == ("this host does not have its base",)
+    assert found(OURS, base=None) == ("its lowest layers are not a base that this host has",)
     fewer = msgspec.structs.replace(KNOWN, checks={})
     assert differences(fewer, OURS, BASE, HOST_CHECKS, unread) == ("it lacks a check of this suite",)
 
@@ -190,8 +190,25 @@ def test_different_image_is_read_and_its_difference_reported(tmp_path: Any, monk
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     checks, reads = validated(replace(OURS, settings={**SETTINGS, "user": "root"}, user="root"))
     assert reads == 1
-    assert "not proved by the environment's record" in checks["claims"].observed
-    assert checks["claims"].observed.endswith(": user")
+    assert "record does not prove the image (user); about the record nothing" in checks["claims"].observed
+
+
+@pytest.mark.parametrize(
+    ("given", "then"),
+    [
+        ({}, f"digests of their packages only: envbuilder build {environment().id}, and validate again"),
+        ({"built": OURS.id}, "to renew the record, delete image.json"),
+        ({"base_layers": tuple(one.diff_id for one in BASE.layers)}, "about the record nothing needs to be done"),
+    ],
+    ids=["unknown base", "built here", "recorded base"],
+)
+def test_note_about_the_record_says_what_to_do(
+    given: dict[str, Any], then: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    checks, _ = validated(OURS, base_id=digest("of another host"), **given)
+    assert "(its lowest layers are not a base that this host has)" in checks["claims"].observed
+    assert then in checks["claims"].observed
 
 
 @pytest.mark.parametrize("layers", [(), ("more", "and more")])
