@@ -8,6 +8,7 @@ import posixpath
 import secrets
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -49,6 +50,7 @@ _CAUSES = ("files", "binaries", "configuration", "no-stub", "packages", "locked"
 Inspected = tuple[tuple[CheckResult, ...], CheckOutput, tuple[Addition, ...]]
 
 _Owner = tuple[Literal["package", "system package", "files"], str, str]
+_FEW = 3  # So many files of a folder are listed by name
 
 
 @dataclass(frozen=True)
@@ -407,17 +409,21 @@ def output_of(check: Check, subject: ImageContext) -> CheckOutput:
 
 
 def additions(subject: ImageContext) -> tuple[Addition, ...]:
-    """List everything that came in a layer above envbuilder's own; nothing if these layers are unknown."""
+    """List everything that came in a layer above envbuilder's own; nothing if these layers are unknown.
+
+    Of the files without a package, a few in a folder are listed each, more of them as the folder.
+    """
     if not subject.own_layers:
         return ()
-    owner = dict(_owners(subject))
-    found: dict[_Owner, list[int]] = {}
+    owner, found = dict(_owners(subject)), defaultdict[_Owner, dict[str, int]](dict)
     for path, entry in subject.files.paths.items():
         if entry.layer >= subject.own_layers and entry.row.kind in ("file", "link"):
             area = "/" + "/".join(posixpath.dirname(path).split("/")[:2])
-            found.setdefault(owner.get(path, ("files", area, "")), []).append(entry.row.size)
+            found[owner.get(path, ("files", area, ""))][path] = entry.row.size
+    for key in [key for key, sizes in found.items() if key[0] == "files" and len(sizes) <= _FEW]:
+        found |= {("files", f"/{path}", ""): {path: size} for path, size in found.pop(key).items()}
     return tuple(
-        Addition(kind=kind, name=name, version=version, files=len(sizes), size=sum(sizes))
+        Addition(kind=kind, name=name, version=version, files=len(sizes), size=sum(sizes.values()))
         for (kind, name, version), sizes in sorted(found.items(), key=lambda one: (one[0][0] == "files", one[0]))
     )
 

@@ -233,7 +233,7 @@ def test_layer_on_a_known_image_is_an_addition_on_another_host(tmp_path: Any, mo
         context = target._context(1 if is_proven else 0)
         assert (context.own_layers, context.proven) == (3, 3 if is_proven else 0)
         found = validate(engine, request)
-        assert [(one.kind, one.name) for one in found.additions] == [("files", "/srv")]
+        assert [(one.kind, one.name) for one in found.additions] == [("files", "/srv/app.py")]
 
 
 def test_flattened_image_without_labels_is_of_its_document(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,15 +351,17 @@ def test_addition_is_an_error_only_above_unknown_layers(layer: ImageLayer, check
 
 
 def test_packages_and_folders_of_later_layers_are_listed_with_their_sizes() -> None:
-    listed = additions(derived({**PANDAS, **APT, "srv/app/model/weights.bin": bytes(1000)}))
+    four = {f"srv/app/model/{number}": bytes(250) for number in range(4)}
+    listed = additions(derived({**PANDAS, **APT, **four}))
     named = [(one.kind, one.name, one.version) for one in listed]
     assert named == [
         ("package", "pandas", "3.0.1"),
         ("system package", "git", "1:2.39"),
         ("files", "/srv/app", ""),
-        ("files", "/var/lib", ""),
+        ("files", "/var/lib/dpkg/info/git.list", ""),
+        ("files", "/var/lib/dpkg/status", ""),
     ]
-    assert [(one.files, one.size) for one in listed][1:3] == [(1, 4), (1, 1000)]
+    assert [(one.files, one.size) for one in listed][1:3] == [(1, 4), (4, 1000)]
     assert additions(derived(PANDAS, own=0)) == ()
     assert additions(derived()) == ()
 

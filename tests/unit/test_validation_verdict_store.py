@@ -22,8 +22,10 @@ from envbuilder.validation import verdict_store as recording
 from envbuilder.validation.image_context import CheckOutput
 from envbuilder.validation.judge import budget_results, judge, mark_consequences
 from envbuilder.validation.validate import ValidationRequest
+from envbuilder.validation.validate_request import as_text
 from envbuilder.validation.verdict_store import History, Validated, read_verdict, users_verdict, validate_and_record
 from envbuilder.verdict import (
+    Addition,
     CheckLevel,
     CheckResult,
     HostRef,
@@ -93,6 +95,25 @@ def test_findings_are_told_once_and_worst_first() -> None:
         result("cpu"),
     )
     assert judge(results, flavor="cpu").findings == (error, warning)
+
+
+def test_text_of_a_verdict_has_each_finding_once_and_names_a_few_added_files() -> None:
+    wrong = Finding(code=Code.FILES_DIFFER, severity=Severity.ERROR, subject="x", message="/a; /b differ")
+    failed = result("static", "failed", findings=(wrong,), observed="/a; /b differ; 7 more are equal")
+    told = judge((*CPU, failed, SKIPPED), flavor="gpu")
+    added = (
+        Addition(kind="files", name="/etc/motd", files=1, size=12),
+        Addition(kind="files", name="/srv", files=4, size=250_000),
+    )
+    text = as_text(
+        msgspec.structs.replace(verdict(), checks=(failed, SKIPPED), additions=added, **msgspec.structs.asdict(told))
+    )
+    assert [line for line in text.splitlines() if "/a" in line] == ["error: FILES_DIFFER /a; /b differ"]
+    assert "FILES_DIFFER; 7 more are equal" in text.splitlines()[1]
+    assert [line for line in text.splitlines() if line.startswith("reason: ")] == [
+        "reason: gpu: gpu-matmul was not run: no NVIDIA driver on this host"
+    ]
+    assert text.splitlines()[-3:-1] == ["added: files /etc/motd (1 file, 12 B)", "added: files /srv (4 files, 0.2 MB)"]
 
 
 def test_budgets_add_a_result_each() -> None:
