@@ -169,8 +169,10 @@ class _Entries:
             "twin": lambda path, _: (
                 (real := self._files.resolve(path)) in packages and posixpath.dirname(real) == posixpath.dirname(path)
             ),
-            "authorities": lambda path, entry: entry.row.size and not self._is_of_matrix(path),
-            "lacking": lambda path, _: not self._of_system(path) <= pem.certificates(self._files.content(path) or b""),
+            "authorities": lambda path, entry: (
+                entry.row.size and not frozenset() < self._certificates(path) <= subject.authorities
+            ),
+            "lacking": lambda path, _: not self._of_system(path) <= self._certificates(path),
         }
 
     def _real(self, path: str) -> str:
@@ -281,9 +283,8 @@ class _Entries:
         is_stub = is_elf and posixpath.basename(path) in LOADED
         return not (is_stub or {"compat", "stubs"} & {*folder.split("/"), *self._files.resolve(path).split("/")})
 
-    def _is_of_matrix(self, path: str) -> bool:
-        found = pem.certificates(self._files.content(path) or b"")
-        return bool(found) and found <= self._subject.authorities
+    def _certificates(self, path: str) -> frozenset[bytes]:
+        return pem.certificates(self._files.content(path) or b"")
 
     def _of_system(self, bundle: str) -> frozenset[bytes]:
         """Return the certificates of the system's package, or those of the bundle below if their files were deleted."""

@@ -215,7 +215,7 @@ class CheckOutput:
 
     ``blamed`` are the names (without folders) of all files that its errors are about. ``follow`` are the codes that a
     probe gives if a finding with this subject is its cause. ``undecided``: why a check without an error does not pass.
-    ``owners`` are the packages of Python's files, by path.
+    ``owners`` are the packages of Python's modules (`image_loader.owners`).
     """
 
     findings: tuple[Finding, ...] = ()

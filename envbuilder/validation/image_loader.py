@@ -102,6 +102,17 @@ def distributions(files: ImageFiles, at: str = "") -> tuple[InstalledPackage, ..
     return tuple(_distribution(site, folder, kept) for (site, folder), kept in sorted(found.items()))
 
 
+def owners(files: ImageFiles) -> dict[str, str]:
+    """Return the names of the distributions that bring modules, by up to three parts of a module's name."""
+    found = dict[str, str]()
+    for one in distributions(files):
+        for path in one.rows or ():
+            parts = path.removeprefix(f"{one.site}/").partition(".")[0].split("/")
+            for depth in (1, 2, 3):
+                found.setdefault(".".join(parts[:depth]), one.name)
+    return found
+
+
 def _distribution(site: str, folder: str, kept: Mapping[str, bytes]) -> InstalledPackage:
     name, _, version = folder.removesuffix(".dist-info").partition("-")
     fields = dpkg_status.fields(decoding.lossy(kept.get("METADATA", b"")).partition("\n\n")[0])

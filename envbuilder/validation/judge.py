@@ -118,25 +118,21 @@ def mark_consequences(results: Iterable[CheckResult], causes: CheckOutput) -> tu
         elif one.outcome == "passed" or any(finding in errors for finding in one.findings):
             marked.append(one)
         else:
-            named = _traced(f"{one.log}\n{one.observed}", errors, causes.owners)
+            named = _traced(f"{one.log}\n{one.observed}", errors, causes)
             findings = tuple(_as_consequence(finding, errors, causes, named) for finding in one.findings)
             marked.append(msgspec.structs.replace(one, findings=findings))
     return tuple(marked)
 
 
-def _traced(text: str, errors: list[Finding], owners: Mapping[str, str]) -> list[str]:
-    """Return the packages that a traceback names, the deepest one of the first exception of a chain first.
-
-    Modules in the message of an exception are deeper than its frames. A package without metadata has only an error.
-    """
-    named, subjects = list[str](), {one.subject for one in errors}
+def _traced(text: str, errors: list[Finding], causes: CheckOutput) -> list[str]:
+    """Return what packages tracebacks name, of each first those in its message, then those of its deepest frames."""
+    named, bare = list[str](), {one.subject: one.subject for one in errors}
     for block in text.split("Traceback (most recent call last):"):
-        for word in re.findall(r"[A-Za-z_][\w.]*", " ".join(re.findall(r"(?m)^\w[\w.]*: (.+)$", block))):
-            starts = [f"-packages/{word.replace('.', '/').rsplit('/', up)[0]}" for up in range(word.count(".") + 1)]
-            own = (one for at in starts for path, one in owners.items() if path.partition(at)[2][:1] in ("/", "."))
-            name = normalise(word.partition(".")[0])
-            named.append(next(own, name if name in subjects else ""))
-        named += (owners.get(path, "") for path in reversed(re.findall(r'(?m)^ +File "/([^"]+)", line', block)))
+        words = re.findall(r"[A-Za-z_][\w.]*", " ".join(re.findall(r"(?m)^\w[\w.]*: (.+)$", block)))
+        frames = re.findall(r'(?m)^ +File "[^"]+-packages/([^"]+)\.py", line', block)
+        for parts in (re.split("[./]", word) for word in (*words, *reversed(frames))):
+            own = (causes.owners.get(".".join(parts[:depth])) for depth in (3, 2, 1))
+            named.append(next(filter(None, own), bare.get(normalise(parts[0]), "")))
     return list(dict.fromkeys(filter(None, named)))
 
 

@@ -29,7 +29,7 @@ from envbuilder.matrix import Budgets
 from envbuilder.pypi.client import PackageIndex
 from envbuilder.simulated import compiler, profile
 from envbuilder.support import decoding
-from envbuilder.validation import image_claims, known_image, suite_plan, suite_session
+from envbuilder.validation import image_claims, image_loader, known_image, suite_plan, suite_session
 from envbuilder.validation.entrypoint_check import check_entrypoint
 from envbuilder.validation.image_context import CheckOutput, ImageContext, found
 from envbuilder.validation.image_files import ImageFiles, is_list, read_image
@@ -393,7 +393,7 @@ def run_host_checks(subject: ImageContext, checks: Sequence[Check]) -> tuple[tup
         tuple(finding for output in outputs for finding in output.findings),
         blamed=frozenset().union(*(output.blamed for output in outputs)),
         follow={name: codes for output in outputs for name, codes in output.follow.items()},
-        owners={path: one.name for one in distributions(subject.files) for path in one.rows or ()},
+        owners=image_loader.owners(subject.files) if any(one.outcome == "failed" for one in results) else {},
     )
     return tuple(results), causes
 
@@ -409,10 +409,7 @@ def output_of(check: Check, subject: ImageContext) -> CheckOutput:
 
 
 def additions(subject: ImageContext) -> tuple[Addition, ...]:
-    """List everything that came in a layer above envbuilder's own; nothing if these layers are unknown.
-
-    Of the files without a package, a few in a folder are listed each, more of them as the folder.
-    """
+    """List what layers above envbuilder's own brought, few files of a folder by name; nothing if these are unknown."""
     if not subject.own_layers:
         return ()
     owner, found = dict(_owners(subject)), defaultdict[_Owner, dict[str, int]](dict)

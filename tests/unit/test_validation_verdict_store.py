@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from factories import H100, check, digest, environment, failed_verdict, gpu_verdict, inconclusive_verdict, verdict
 from fake_engine import FakeEngine
+from made_images import SITE, image_of, package
 
 from envbuilder.errors import InputError, UsageError
 from envbuilder.finding import Code, Finding, Severity
@@ -20,6 +21,7 @@ from envbuilder.matrix import Budgets
 from envbuilder.validation import suite_plan, verdict_store
 from envbuilder.validation import verdict_store as recording
 from envbuilder.validation.image_context import CheckOutput
+from envbuilder.validation.image_loader import owners
 from envbuilder.validation.judge import budget_results, judge, mark_consequences
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.validation.validate_request import as_text
@@ -173,24 +175,25 @@ def test_independent_defect_stays_one(effect: Finding, cause: Finding) -> None:
     assert left(effect, cause, "libssl.so.3") == [effect.code]
 
 
-SITE = "opt/venv/lib/python3.11/site-packages"
-OWNERS = {
-    f"{SITE}/{path}": name
-    for path, name in {
-        "tensorflow/__init__.py": "tensorflow-cpu",
-        "tensorflow/python/framework/dtypes.py": "tensorflow-cpu",
-        "keras/__init__.py": "keras",
-        "opt_einsum/__init__.py": "opt-einsum",
-        "google/auth/__init__.py": "google-auth",
-        "google/protobuf/internal/builder.py": "protobuf",
-        "h5py/__init__.py": "h5py",
-        "numpy/__init__.py": "numpy",
-        "absl/logging/__init__.py": "absl-py",
-        "flatbuffers/table.py": "flatbuffers",
-        "ml_dtypes/__init__.py": "ml-dtypes",
-        "wrapt/__init__.py": "wrapt",
-    }.items()
+MODULES = {
+    "tensorflow/__init__.py": "tensorflow-cpu",
+    "tensorflow/python/framework/dtypes.py": "tensorflow-cpu",
+    "keras/__init__.py": "keras",
+    "opt_einsum/__init__.py": "opt-einsum",
+    "google/auth/__init__.py": "google-auth",
+    "google/protobuf/internal/builder.py": "protobuf",
+    "h5py/__init__.py": "h5py",
+    "numpy/__init__.py": "numpy",
+    "absl/logging/__init__.py": "absl-py",
+    "flatbuffers/table.py": "flatbuffers",
+    "ml_dtypes/__init__.py": "ml-dtypes",
+    "wrapt/__init__.py": "wrapt",
+    "six.py": "six",
 }
+PACKAGES = {
+    name: package(name, "1", {path: b"" for path, one in MODULES.items() if one == name}) for name in MODULES.values()
+}
+OWNERS = owners(image_of({path: what for one in PACKAGES.values() for path, what in one.items()}))
 
 
 def traceback(*frames: str, error: str) -> str:
@@ -203,14 +206,14 @@ def caused(*logs: str, code: Code = Code.PROBE_CRASHED, errors: tuple[Finding, .
     probe = CheckResult(
         name="import", level="load", outcome="error", findings=(error(code),), log="\nDuring handling:\n".join(logs)
     )
-    causes = errors or tuple(error(Code.FILES_DIFFER, name) for name in dict.fromkeys(OWNERS.values()))
+    causes = errors or tuple(error(Code.FILES_DIFFER, name) for name in dict.fromkeys(MODULES.values()))
     (told,) = mark_consequences([probe], CheckOutput(causes, owners=OWNERS))
     return told.findings[0].message.partition(": ")[2].rstrip(")")
 
 
-@pytest.mark.parametrize("path", [path.removeprefix(f"{SITE}/") for path in OWNERS])
+@pytest.mark.parametrize("path", MODULES)
 def test_cause_of_a_failed_import_is_the_deepest_package_of_the_traceback(path: str) -> None:
-    frames, name = ("tensorflow/__init__.py", "keras/__init__.py"), OWNERS[f"{SITE}/{path}"]
+    frames, name = ("tensorflow/__init__.py", "keras/__init__.py"), MODULES[path]
     assert caused(traceback(*frames, path, error="RuntimeError: it is broken")) == name
     module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     assert caused(traceback(*frames, error=f"ModuleNotFoundError: No module named '{module}'")) == name
