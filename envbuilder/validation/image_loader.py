@@ -105,10 +105,10 @@ def distributions(files: ImageFiles, at: str = "") -> tuple[InstalledPackage, ..
 def owners(files: ImageFiles) -> dict[str, str]:
     """Return the names of the distributions that bring modules, by up to three parts of a module's name."""
     found = dict[str, str]()
-    for one in distributions(files):
+    for one in () if files.budget.reached else distributions(files):
         for path in one.rows or ():
             parts = path.removeprefix(f"{one.site}/").partition(".")[0].split("/")
-            for depth in (1, 2, 3):
+            for depth in (1, 2, 3) if files.budget.spend(ROW) else ():
                 found.setdefault(".".join(parts[:depth]), one.name)
     return found
 
