@@ -168,6 +168,7 @@ NVIDIA = (
 
 
 @pytest.mark.network
+@pytest.mark.full
 def test_cuda_of_a_vendors_repository(desk: Desk) -> None:
     folder = "usr/local/cuda-12.5/targets/x86_64-linux/lib"
     (desk.folder / "www").mkdir()

@@ -49,7 +49,7 @@ DRIVER = (
 @pytest.mark.parametrize(
     ("name", "shown", "prove", "simulated"),
     [
-        pytest.param("", PROTOBUF, True, False, id="protobuf"),
+        pytest.param("", PROTOBUF, True, False, id="protobuf", marks=pytest.mark.full),
         pytest.param("40-numpy-2", NUMPY_2, True, False, id="numpy", marks=pytest.mark.full),
         pytest.param("59-driver-470", DRIVER, False, False, id="driver"),
         pytest.param("60-plain-2.20", PLAIN, True, True, id="plain", marks=pytest.mark.full),

@@ -35,7 +35,10 @@ from envbuilder.workspace import Workspace, cache_dir
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.timeout(1800)]
 
 FOREIGN, DERIVED = "scratch-suite:foreign", "scratch-suite:derived"
-PYTHONS = (("debian-bullseye", "3.9"), ("debian-bookworm", "3.11"), ("debian-trixie", "3.13"))
+PYTHONS = (
+    ("debian-bookworm", "3.11"),
+    *(pytest.param(*row, marks=pytest.mark.full) for row in (("debian-bullseye", "3.9"), ("debian-trixie", "3.13"))),
+)
 
 
 @pytest.fixture(scope="module")
