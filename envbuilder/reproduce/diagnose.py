@@ -20,7 +20,7 @@ from envbuilder.reproduce import causes, terms
 from envbuilder.reproduce.causes import FixTarget, as_remark, cause_of, explains, is_cause
 from envbuilder.reproduce.grammar import GRAMMAR
 from envbuilder.reproduce.messages.catalog import MessageMatch, is_title, marked
-from envbuilder.reproduce.question import PLACES, Case, release_of
+from envbuilder.reproduce.question import PLACES, Case, gpus_of, release_of
 from envbuilder.reproduce.report.read import TAG
 from envbuilder.reproduce.report.reported import Complaint, Reported
 from envbuilder.reproduce.terms import Facts, filled
@@ -185,9 +185,6 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
         shown_by = decisive or next(iter(marked("not_found", case.messages)), None)
     line, quote = (shown_by.line, shown_by.text.removeprefix("# ")) if shown_by else (0, "")
     shown = decisive.known if decisive else None
-    if lead is None and "gpu" in facts and case.asks_for_versions:
-        cause = f"The question is which versions go together for {facts['gpu']}; the closest environment works on it."
-        return ReportDiagnosis(cause=cause, confidence="likely", place="versions", harmless=harmless)
     symptom = shown is not None and shown.layer == "symptom"
     alone = shown is not None and not symptom and not shown.prose and "suggests" not in shown.marks
     inferred = lead is None or lead.found == "no CUDA"  # a rule takes the absence of other statements for it
@@ -199,14 +196,13 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
         about = ("building",) if built else ("installing",)
     ask = () if proved else deciding_commands(case, about)
     common: dict[str, Any] = {"line": line, "quote": quote, "harmless": harmless, "ask": ask}
-    answer_row = _answering(case) if lead is None else None
-    if answer_row is not None:
-        return _of_message(answer_row, terms.with_values(answer_row, facts), common)
+    if lead is None and (answer := _answering(case)) is not None:
+        return _of_message(answer, terms.with_values(answer, facts), common)
     if lead is None or symptom:
-        no_reason = "TensorFlow finds no GPU, and the report does not contain the reason."
-        cause = no_reason if lead is not None else GRAMMAR.open_question(case.reported.complaints).missing
-        cause = _told_apart(case) or cause + _fitting(case)
-        return ReportDiagnosis(cause=cause, confidence="unsure", place="unknown", **common)
+        question, apart = GRAMMAR.open_question(about or case.reported.complaints), _told_apart(case)
+        facts = {**facts, **_fitting(case)}
+        cause, fix = (apart, "") if apart else (filled(question.missing, facts), filled(question.fix, facts))
+        return ReportDiagnosis(cause=cause, confidence="unsure", place="unknown", fix=fix, **common)
     lead = msgspec.structs.replace(lead, message=_better("says", lead, facts), fix=_better("fixes", lead, facts))
     after = _after(lead, case, told)
     if after is not None:
@@ -250,7 +246,8 @@ def _answering(case: Case) -> MessageMatch | None:
     """Return the message that answers a report without a cause; a harmless one comes first, an exception last."""
     asked, rows = set(case.reported.complaints), case.messages
     known = [*(row for row in rows if row.signature == "gpu_created"), *marked("outside", rows)]
-    known += filter(is_title, marked("answers", rows))
+    asked_for = case.asks_for_versions and "gpus" in case.facts
+    known += [row for row in marked("answers", rows) if is_title(row) or (asked_for and "asks" in row.known.marks)]
     known += [row for row in reversed(rows) if row.signature == "last_exception"]
     fits = (row for row in causes.standing(known, case) if asked <= (row.known.explains or asked))
     # A harmless message is in question if the title quotes it, or if it is the only warning.
@@ -260,13 +257,15 @@ def _answering(case: Case) -> MessageMatch | None:
     return next(itertools.chain(filter(is_title, noise), warned, fits), None)
 
 
-def _fitting(case: Case) -> str:
-    reported, release = case.reported, case.release
-    question = case.question if release is not None and reported.cuda and not reported.origin else None
-    if question is None or question.cuda is None or any(map(is_cause, findings_of(question, case.catalog))):
-        return ""
-    cudnn = f", cuDNN {reported.cudnn}" if reported.cudnn else ""
-    return f" The stated versions (TensorFlow {reported.tensorflow}, CUDA {reported.cuda}{cudnn}) go together."
+def _fitting(case: Case) -> Facts:
+    """Name the stated versions if they go together."""
+    reported, question = case.reported, case.question
+    known = question is not None and question.cuda is not None and bool(case.release or case.old)
+    other = reported.origin or reported.arch in causes.NOT_SERVED
+    if not known or other or any(map(is_cause, causes.forecast(case))):
+        return {}
+    others = [f"cuDNN {reported.cudnn}"] * bool(reported.cudnn) + [*gpus_of(reported)[:1]]
+    return {"fitting": ", ".join((f"TensorFlow {reported.tensorflow}", f"CUDA {reported.cuda}", *others))}
 
 
 def _told_apart(case: Case) -> str:

@@ -48,8 +48,9 @@ class OldRelease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OpenQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    missing: str
+    missing: str | tuple[str, ...]
     ask: tuple[str, ...]
+    fix: str | tuple[str, ...] = ""
 
 
 class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

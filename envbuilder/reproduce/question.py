@@ -143,7 +143,7 @@ def _loaded(field: str, reported: Reported, release: TensorflowRelease | None) -
     built = (getattr(release, field) or "") if release is not None else ""
     if others and trusts == {Trust.MENTIONED} and (not built or any(versions.is_prefix(built, one) for one in others)):
         return None  # a title often names the version that failed first: which one is installed is unknown
-    if field == "cuda" and value is not None and not versions.names_line(value):
+    if field == "cuda" and not versions.names_line(value or "1.0") and versions.same_major(value, built or value):
         return None  # a major is what a library's name says: any of its releases
     if reported.image is None or not reported.image.startswith("tensorflow/"):
         return value
@@ -210,6 +210,7 @@ class Case:
             "lists_driver": any(source.startswith("nvidia-smi") for source in listed),
             "lists_packages": listed.count("package") > _SHORT_LIST,
             "a gpu": self.gpu,
+            "host": self.place in {"pip", "windows"} and reported.platform != "macos" and reported.origin is None,
             "gpu_in_log": any(row.field == "gpus" and row.trust is Trust.PROVED for row in reported.evidence),
             "before_catalogue": self.old,
             "driver_parts_differ": len({versions.key_or_none(text or "") for text in parts}) > 1,
