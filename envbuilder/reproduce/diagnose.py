@@ -204,8 +204,7 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
         cause, fix = (apart, "") if apart else (filled(question.missing, facts), filled(question.fix, facts))
         return ReportDiagnosis(cause=cause, confidence="unsure", place="unknown", fix=fix, **common)
     lead = msgspec.structs.replace(lead, message=_better("says", lead, facts), fix=_better("fixes", lead, facts))
-    after = _after(lead, case, told)
-    if after is not None:
+    if (after := _after(lead, case, told)) is not None:
         own = _better("fixes", after, facts)
         pair = f"{after.fix} With that driver: {lead.fix}" if cause_of(after.code).area == "host" else own
         pair = f"{lead.fix} Then: {own}" if lead.code is Code.PACKAGE_CONFLICT else pair
