@@ -11,7 +11,7 @@ import msgspec
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.support import decoding, pem
 from envbuilder.support.architectures import ARCHS
-from envbuilder.validation.image_context import SUITE_USER, ImageContext, listed, may, one_line
+from envbuilder.validation.image_context import SUITE_USER, ImageContext, counted, listed, may, one_line
 from envbuilder.validation.image_files import StackedFile, is_same
 from envbuilder.validation.image_loader import LOADED, STUB_AT_MOST, InstalledPackage, distributions, prefix_of, site_of
 from envbuilder.validation.layer_scan import PATHS, FileRow
@@ -120,7 +120,9 @@ def _reported(subject: ImageContext, one: _Found) -> Reported:
     absent = any(path not in subject.files.paths for path in named)
     about = {
         "one": one.package,
-        "count": len(paths),
+        "files": counted(len(paths), "file"),
+        "programs": counted(len(paths), "program"),
+        "are": "is" if len(paths) == 1 else "are",
         "event": row.event,
         "paths": listed(paths) + (f", now {listed([real])}" if is_moved else ""),
         "named": listed(named) + (", not in the image," if absent else ""),
@@ -147,7 +149,7 @@ def _preloaded(subject: ImageContext, path: str) -> list[str]:
 class _Entries:
     def __init__(self, subject: ImageContext, packages: Mapping[str, int]) -> None:
         self._subject, self._files, self._packages = subject, subject.files, packages
-        self.users: Mapping[Event, int] = {**({"closed": subject.user} if subject.user else {}), "private": SUITE_USER}
+        self.users: Mapping[Event, int | None] = {"closed": subject.user, "private": SUITE_USER}
         self._outermost_closed = cache(self._closed_folder)
         sites = tuple(f"{site}/" for site in subject.python.sites)
         prefixes = tuple(f"{prefix_of(site)}/" for site in subject.python.sites)
@@ -264,7 +266,7 @@ class _Entries:
         user = self._subject.user
         if program is None or not may(program.row, user, "x"):
             return False
-        return not (user and self.closed(program.row.path, program.row, user))
+        return not self.closed(program.row.path, program.row, user)
 
     @cached_property
     def _started_pythons(self) -> frozenset[str]:
@@ -293,11 +295,11 @@ class _Entries:
         told = told or [files.records[one.layer].contents.get(bundle, b"") for one in below]
         return frozenset().union(*map(pem.certificates, told))
 
-    def closed(self, path: str, row: FileRow, user: int) -> str:
+    def closed(self, path: str, row: FileRow, user: int | None) -> str:
         """Return the outermost folder or file on a path that a user, of whatever group, may not read; '' for none."""
         return self._outermost_closed(path.rpartition("/")[0], user) or (path if _is_closed(row, user) else "")
 
-    def _closed_folder(self, folder: str, user: int) -> str:
+    def _closed_folder(self, folder: str, user: int | None) -> str:
         above = self._outermost_closed(folder.rpartition("/")[0], user) if folder else ""
         entry = self._files.paths.get(folder)
         return above or (folder if entry is not None and _is_closed(entry.row, user) else "")
@@ -434,6 +436,6 @@ class _Entries:
         )
 
 
-def _is_closed(row: FileRow, user: int) -> bool:
+def _is_closed(row: FileRow, user: int | None) -> bool:
     runs = row.kind == "folder" or ("/bin/" in row.path and row.mode & 0o100)
     return row.kind in ("file", "folder") and not may(row, user, "rx" if runs else "r")

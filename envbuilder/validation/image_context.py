@@ -228,7 +228,7 @@ class CheckOutput:
 
 
 def instruction(layer: Layer) -> str:
-    return re.sub(r"\A(?:RUN )?/bin/sh -c (?:#\(nop\)\s+)?| # buildkit\Z", "", layer.created_by)
+    return re.sub(r"\A(?:RUN )?(?:\|\d+ .*?)??/bin/sh -c (?:#\(nop\)\s+)?| # buildkit\Z", "", layer.created_by)
 
 
 class FindingText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -274,6 +274,10 @@ def escaped(text: str, most: int = 80) -> str:
 def listed(paths: list[str]) -> str:
     """Write the first paths and the number of others, each safe to print on one line."""
     return some([f"/{escaped(path, 200)}" for path in sorted(paths)])
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def some(texts: Sequence[str]) -> str:

@@ -29,18 +29,15 @@ _NOTE = "pyvenv.cfg"
 _LINE = re.compile(rb"[^\r\n]+")
 
 
-def is_list(path: str) -> bool:
-    return PATHS["dpkg-list"].match(path) is not None
-
-
 class SystemPackages(NamedTuple):
     """The files of system packages by path in the image, with the layer in which their package was last installed.
 
-    ``names`` are other paths in a package's list: a folder became a link. ``same`` have the digest that dpkg recorded,
-    ``altered`` another one.
+    ``owners`` are their packages; ``names`` other paths in a package's list: a folder became a link. ``same`` have the
+    digest that dpkg recorded, ``altered`` another one.
     """
 
     layers: dict[str, int]
+    owners: dict[str, str]
     names: dict[str, str]
     same: set[str]
     altered: set[str]
@@ -76,20 +73,22 @@ class ImageFiles:
 
     @cached_property
     def system(self) -> SystemPackages:
-        kept = [(path, content, self._since(path, self.paths[path].layer)) for path, content in self.contents.items()]
-        lists = [one for one in kept if self._is_installed(one[0])]
-        if not (has_lists := any(is_list(path) for path, _, _ in lists)):
+        there = self._status[-1][1] if self._status and dpkg_status.PATH in self.paths else {}
+        known = {name.partition(":")[0] for name in there}  # lists of other packages do not count
+        every = [(self.paths[path].layer, path, text) for path, text in self.contents.items()]
+        lists = [one for one in every if _is_list(one[1], known)]
+        if not (has_lists := any(path.endswith(".list") for _, path, _ in lists)):
             # A layer that deletes all lists to save space deletes none of their files: lower lists still hold.
             below = ((number, *pair) for number, one in enumerate(self.records) for pair in one.contents.items())
-            lists += [(path, text, number) for number, path, text in below if self._is_installed(path)]
+            lists += [one for one in below if _is_list(one[1], known)]
         # No system package installs files into a virtual environment, whatever a list says.
         environments = tuple(path.removesuffix(_NOTE) for path in self.paths if path.endswith(f"/{_NOTE}"))
-        found = SystemPackages({}, {}, set(), set())
+        found = SystemPackages({}, {}, {}, set(), set())
         resolved = cache(self.resolve)
-        for path, content, layer in lists:
-            has_digests = PATHS["dpkg-digests"].match(path) is not None
-            lines = _LINE.finditer(content) if has_digests or is_list(path) else ()
-            for match in takewhile(lambda _: self.budget.spend(ROW), lines):
+        for last, path, content in lists:
+            package, has_digests = _package(path), path.endswith(".md5sums")
+            layer = self._since(package, last)
+            for match in takewhile(lambda _: self.budget.spend(ROW), _LINE.finditer(content)):
                 line = match[0].decode("utf-8", "replace")
                 digest, _, name = line.partition("  ") if has_digests else ("", "", line)
                 folder, _, leaf = name.lstrip("/").rpartition("/")
@@ -98,6 +97,7 @@ class ImageFiles:
                     continue
                 if not has_digests:
                     found.layers[placed] = max(layer, found.layers.get(placed, 0))
+                    found.owners[placed] = package
                     if placed != (name := name.lstrip("/")):
                         found.names[placed] = name
                 elif placed in self.paths and (own := self.paths[placed].row.md5.hex()):
@@ -108,17 +108,11 @@ class ImageFiles:
     def packages(self, layers: int) -> Mapping[str, str]:
         return next((versions for number, versions in reversed(self._status) if number < layers and versions), {})
 
-    def _is_installed(self, path: str) -> bool:
-        """Return True if dpkg knows the package of this list; lists of unknown packages do not count."""
-        there = self._status[-1][1] if self._status and dpkg_status.PATH in self.paths else {}
-        name = posixpath.basename(path).removesuffix(".list")
-        return not there or not is_list(path) or bool({name, name.partition(":")[0]} & there.keys())
-
-    def _since(self, path: str, layer: int) -> int:
-        """Return the layer in which a list's package got its version; writing the list again installs nothing."""
-        name, since, last = posixpath.basename(path).removesuffix(".list").partition(":")[0], layer, ""
+    def _since(self, package: str, layer: int) -> int:
+        """Return the layer in which a package got its version; writing its list again installs nothing."""
+        since, last = layer, ""
         for number, packages in self._status:
-            version = packages.get(name, "")
+            version = packages.get(package, "")
             if version and version != last and number <= layer:
                 since, last = number, version
         return since
@@ -228,6 +222,14 @@ class ImageFiles:
 
     def content(self, path: str) -> bytes | None:
         return self.contents.get(self.resolve(path))
+
+
+def _package(path: str) -> str:
+    return posixpath.basename(path).rpartition(".")[0].partition(":")[0]
+
+
+def _is_list(path: str, known: set[str]) -> bool:
+    return PATHS["dpkg-list"].match(path) is not None and (not known or _package(path) in known)
 
 
 def is_same(before: FileRow, now: FileRow) -> bool:

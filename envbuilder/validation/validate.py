@@ -32,7 +32,7 @@ from envbuilder.support import decoding
 from envbuilder.validation import image_claims, image_loader, known_image, suite_plan, suite_session
 from envbuilder.validation.entrypoint_check import check_entrypoint
 from envbuilder.validation.image_context import CheckOutput, ImageContext, found
-from envbuilder.validation.image_files import ImageFiles, is_list, read_image
+from envbuilder.validation.image_files import ImageFiles, read_image
 from envbuilder.validation.image_loader import ImagePython, InstalledFramework, LocalPython, distributions, site_of
 from envbuilder.validation.judge import budget_results, judge, mark_consequences
 from envbuilder.validation.known_image import KnownImage
@@ -265,20 +265,18 @@ class _Target:
         self.engine, self.image, self.request = engine, image, request
         self.spec = _container(image, request, has_gpus=has_gpus)
         self.environment, self.lock, self.removed = request.environment, request.lock, request.removed
-        label = image.labels.get(ENVIRONMENT_LABEL, "")
+        label, carried = image.labels.get(ENVIRONMENT_LABEL, ""), ""
         if self.environment is None:
             found, is_labelled = image_claims.document(self.files), image_claims.is_labelled(image.labels)
             self.environment = found if found is not None and (found.id == label or not is_labelled) else None
             self.lock = image_claims.carried_lock(self.files) if label or self.environment is not None else ""
+            carried = image_claims.carried_list(self.files, image.labels, self.lock)
             if self.environment is not None and not is_labelled:  # a flattened image: this host may know its list
-                known = request.list_of(self.environment.id)
-                carried = image_claims.carried_list(self.files, image.labels, self.lock)
-                self.removed = known if known == carried else ""
+                self.removed = carried if carried == request.list_of(self.environment.id) else ""
         if self.environment is not None:
+            left_out = image_claims.libraries_left_out(self.removed or carried)
             facts = image_claims.of_environment(self.environment, self.lock, request.environment)
-            is_known = request.environment is not None or self.removed
-            removed = self.removed if is_known else image_claims.carried_list(self.files, image.labels, self.lock)
-            facts = msgspec.structs.replace(facts, left_out=image_claims.libraries_left_out(removed))
+            facts = msgspec.structs.replace(facts, left_out=left_out)
         elif request.catalog is not None:
             facts = image_claims.of_foreign(ImagePython(self.files, image).framework, request.catalog, self.spec.gpus)
             if label or self.files.file(image_claims.DOCUMENT) is not None:
@@ -427,11 +425,9 @@ def additions(subject: ImageContext) -> tuple[Addition, ...]:
 
 def _owners(subject: ImageContext) -> Iterator[tuple[str, _Owner]]:
     before, now = (subject.files.packages(layers) for layers in (subject.own_layers, len(subject.files.records)))
-    for path, content in subject.files.contents.items():
-        name = posixpath.basename(path).removesuffix(".list").partition(":")[0]
-        if is_list(path) and now.get(name, "") != before.get(name, ""):
-            lines = (subject.files.resolve(line) for line in decoding.lossy(content).splitlines())
-            yield from ((line, ("system package", name, now.get(name, ""))) for line in lines)
+    for path, name in subject.files.system.owners.items():
+        if now.get(name, "") != before.get(name, ""):
+            yield path, ("system package", name, now.get(name, ""))
     records = filter(subject.is_later, (path for path in subject.files.contents if path.endswith(".dist-info/RECORD")))
     apart = {posixpath.dirname(posixpath.dirname(path)) for path in records if not site_of(path)}  # pip's --target
     for one in (*subject.added, *(one for folder in apart for one in distributions(subject.files, folder))):

@@ -4,8 +4,6 @@ import re
 from dataclasses import replace
 from typing import Any
 
-import msgspec
-
 from envbuilder.catalog.base_facts import BaseFacts
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import VETTED, choose, local_matrices
@@ -23,15 +21,15 @@ from envbuilder.support import decoding
 from envbuilder.support.console import Console
 from envbuilder.support.templates import rendered
 from envbuilder.validation import known_image
+from envbuilder.validation.image_context import counted
 from envbuilder.validation.suite_session import progress_of
 from envbuilder.validation.validate import ValidationRequest, lower_image, validate
 from envbuilder.validation.verdict_store import validate_and_record
-from envbuilder.verdict import Addition, CheckResult, Verdict
+from envbuilder.verdict import CheckResult, Verdict
 from envbuilder.workspace import Workspace, read_document
 
 # Names of an image (a reference or an id) and of an environment: no space, no empty part, no path to a parent.
 _NAME = re.compile(r"[a-z0-9]+([._:@/-]+[A-Za-z0-9_]+)*", re.IGNORECASE)
-_SMALL = 100_000  # Bytes of an addition; below it they are not shown in MB
 _ID = re.compile(_NAME.pattern.replace("/", ""), re.IGNORECASE)
 
 
@@ -124,11 +122,8 @@ def as_text(verdict: Verdict) -> str:
     checks = [
         (check.level, check.name, check.outcome, f"{check.duration_s:.2f} s", _seen(check)) for check in verdict.checks
     ]
-    found = tuple(f"{check.level}: {check.name} {check.outcome}: " for check in verdict.checks if check.findings)
-    others = tuple(reason for reason in verdict.reasons if not reason.startswith(found))
-    shown = msgspec.structs.replace(verdict, reasons=others, additions=())
-    *lines, word = rendered("validation/verdict", verdict=shown, checks=checks).splitlines()
-    return "\n".join((*lines, *map(_added, verdict.additions), word))
+    told = tuple(f"{check.level}: {check.name} {check.outcome}: " for check in verdict.checks if check.findings)
+    return rendered("validation/verdict", verdict=verdict, checks=checks, told=told, counted=counted)
 
 
 def _seen(check: CheckResult) -> str:
@@ -136,9 +131,3 @@ def _seen(check: CheckResult) -> str:
     texts = "; ".join(one.message for one in check.findings)
     codes = ", ".join(dict.fromkeys(one.code for one in check.findings))
     return " ".join((check.observed.replace(texts, codes) if texts else check.observed).split())[:100]
-
-
-def _added(one: Addition) -> str:
-    name = " ".join(filter(None, (one.kind, one.name, one.version)))
-    size = f"{one.size / 1e6:.1f} MB" if one.size >= _SMALL else f"{one.size} B"
-    return f"added: {name} ({one.files} file{'s' * (one.files != 1)}, {size})"

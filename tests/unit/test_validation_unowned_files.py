@@ -245,7 +245,7 @@ def found(*layers: Layer, base: Layer = GOOD) -> list[str]:
 def test_package_that_is_deleted_with_its_byte_code_is_reported() -> None:
     root: Layer = {"": LayerFile("", "folder"), CACHED: b"code"}
     (one,) = library_errors({f"{SITE}/six.py": None, f"{SITE}/__pycache__": None}, base={**WITH_PYTHON, **root})
-    assert f"1 files of six 1.17.0 are missing: /{SITE}/six.py" in one.message
+    assert f"1 file of six 1.17.0 is missing: /{SITE}/six.py" in one.message
 
 
 def test_unmodified_system_and_python_have_no_finding() -> None:
