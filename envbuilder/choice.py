@@ -18,7 +18,7 @@ from envbuilder.compat.plan import Plan, plan
 from envbuilder.compat.selectors import select
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, Problem, UnsatisfiableError, UsageError
-from envbuilder.matrix import A_REQUIREMENT, REQUIREMENT, Matrix, MatrixAdditions, MatrixBase
+from envbuilder.matrix import TEXTS, Matrix, MatrixAdditions, MatrixBase
 from envbuilder.support import console, pem
 from envbuilder.support.templates import shipped
 from envbuilder.support.yaml_reader import FIX, read_yaml
@@ -232,13 +232,13 @@ def _required(given: MatrixAdditions, root: Path) -> tuple[str, ...]:
     """Return the packages of a matrix or row. Raises InputError for lines of its file that are not requirements."""
     if given.requirements is None:
         return given.packages
-    path = root / given.requirements
+    path, wanted = root / given.requirements, TEXTS["requirement"]
     lines = [(number, line.partition("#")[0].strip()) for number, line in enumerate(users_text(path).splitlines(), 1)]
     requirements = [(number, line, line.replace(" ", "")) for number, line in lines if line]
     problems = tuple(
-        Problem(str(path), number, "", f"{line!r} is not {A_REQUIREMENT}")
+        Problem(str(path), number, "", f"{line!r} is not {wanted.description}")
         for number, line, requirement in requirements
-        if not REQUIREMENT.match(requirement)
+        if not re.match(wanted.pattern or "", requirement)
     )
     if problems:
         raise InputError(

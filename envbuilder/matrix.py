@@ -1,7 +1,6 @@
 """A matrix: the environments to build, as read from ``matrices/*.yaml``."""
 
 import itertools
-import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -9,52 +8,40 @@ import msgspec
 
 from envbuilder.environment import WHOLE, Additions, Combination, Flavor, Variant
 from envbuilder.versions import DOTTED, RELEASE, SPEC
+from envbuilder.workspace import packaged_yaml
 
 
 def _text(pattern: str, description: str) -> msgspec.Meta:
     return msgspec.Meta(pattern=rf"^{pattern}\Z", description=description)
 
 
+TEXTS = {name: _text(*row) for name, row in packaged_yaml("texts.yaml", dict[str, tuple[str, str]]).items()}
+"""What a text in a file of the user has to be, by its kind."""
+
 ReleaseText = Annotated[str, _text(RELEASE, "a release, such as 2.20.0")]
 SpecText = Annotated[str, _text(SPEC, "a release such as 2.20.0, `latest`, or a range such as ~=2.19")]
 DottedText = Annotated[str, _text(DOTTED, "a dotted number, such as 12.5")]
-NameText = Annotated[str, _text(r"[a-z0-9][a-z0-9.-]{0,63}", "a short name in lower case, such as team-1")]
-OsText = Annotated[
-    str,
-    _text(
-        r"(?:[a-z0-9][a-z0-9.-]{0,63}|[a-z0-9][a-z0-9._/-]{0,127}:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})",
-        "a system such as debian-bookworm, a base of `bases`, or a published image that brings CUDA",
-    ),
-]
+NameText = Annotated[str, TEXTS["name"]]
+OsText = Annotated[str, TEXTS["system"]]
 Arch = Literal["x86_64", "aarch64"]
-DriverText = Annotated[
-    str,
-    _text(
-        r"[Rr]?[1-9][0-9]{2}(?:\.[0-9]{1,5}){0,2}",
-        "a driver, such as 535.104.05, or its branch, such as 535; it is not the CUDA version",
-    ),
-]
-GpuText = Annotated[str, _text(r"[A-Za-z0-9][A-Za-z0-9 .+()/_,:=\u00d7-]{0,254}", "a GPU, such as H100")]
-REQUIREMENT = re.compile(
-    r"^(?!(?i:tensorflow([_.-]+[cg]pu)?)(?![A-Za-z0-9._-]))[A-Za-z0-9][A-Za-z0-9._-]{0,63}(\[[a-z0-9_-]+\])?((==|>=|<=|~=|<|>|!=)[0-9][A-Za-z0-9.+*-]{0,31},?){0,4}\Z"
-)
-A_REQUIREMENT = "a requirement, such as numpy==2.0.0; TensorFlow's release is the axis `tensorflow`"
-RequirementText = Annotated[str, msgspec.Meta(pattern=REQUIREMENT.pattern, description=A_REQUIREMENT)]
+DriverText = Annotated[str, TEXTS["driver"]]
+GpuText = Annotated[str, TEXTS["gpu"]]
+RequirementText = Annotated[str, TEXTS["requirement"]]
 ReasonText = Annotated[str, msgspec.Meta(min_length=3, description="why, in a sentence")]
+BaseImageText = Annotated[str, TEXTS["base image"]]
+PrintableText = Annotated[str, TEXTS["printable"]]
+PathText = Annotated[str, TEXTS["path"]]
+PlaceText = Annotated[str, TEXTS["place"]]
+SystemPackageText = Annotated[str, TEXTS["system package"]]
+VariableText = Annotated[str, TEXTS["variable"]]
+LabelText = Annotated[str, TEXTS["label"]]
+UserText = Annotated[str, TEXTS["user"]]
+IndexText = Annotated[str, TEXTS["index"]]
+TemplateText = Annotated[str, TEXTS["template"]]
+TagText = Annotated[str, TEXTS["tag"]]
 Amount = Annotated[float, msgspec.Meta(gt=0, description="a positive number")]
 FORM = msgspec.Meta(extra_json_schema={"alias": "form"})
 """The older name of the key `variant`, which is still read."""
-
-
-BaseImageText = Annotated[
-    str,
-    _text(
-        r"(?:[a-z0-9][a-z0-9.-]{0,127}(?::[0-9]{1,5})?/)?[a-z0-9][a-z0-9._/-]{0,191}"
-        r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?@sha256:[0-9a-f]{64}",
-        "an image by its digest, such as registry.example.org/hardened/ubuntu@sha256:…; "
-        "`envbuilder catalog inspect NAME:TAG` prints it",
-    ),
-]
 
 
 class MatrixBase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,52 +49,6 @@ class MatrixBase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     image: BaseImageText
     python: DottedText | None = None
-
-
-PrintableText = Annotated[str, _text(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,4096}", "a text on one line")]
-_PATH = r"(?!(?:.*/)?\.\.?(?:/|\Z))[A-Za-z0-9_.][A-Za-z0-9_.+-]*(?:/[A-Za-z0-9_.+-]+)*"
-PathText = Annotated[str, _text(_PATH, "a file's path in the workspace, such as files/app.conf")]
-PlaceText = Annotated[
-    str, _text(r"(?!.*/\.\.?(?:/|\Z))(?:/[A-Za-z0-9_.+-]+)+", "a path in the image, such as /etc/app.conf")
-]
-SystemPackageText = Annotated[
-    str,
-    _text(
-        r"[a-z0-9][a-z0-9+.-]{1,99}(?:=[A-Za-z0-9][A-Za-z0-9.+:~-]{0,99})?",
-        "a package of the system, such as libgomp1 or libgomp1=12.2.0-14",
-    ),
-]
-VariableText = Annotated[
-    str,
-    _text(
-        r"(?!(?:PATH|VIRTUAL_ENV|PYTHONHOME|PYTHONPATH|LD_[A-Z_]*|NVIDIA_[A-Z_]*|CUDA_CACHE_[A-Z]*)\Z)[A-Za-z_][A-Za-z0-9_]{0,127}",
-        "a variable's name, none that decides what is loaded",
-    ),
-]
-LabelText = Annotated[
-    str,
-    _text(
-        r"(?!org\.envbuilder\.|org\.opencontainers\.image\.base\.)[a-z0-9][a-z0-9./_-]{0,127}",
-        "a label's name, none of envbuilder's own",
-    ),
-]
-UserText = Annotated[
-    str,
-    _text(
-        r"(?!root\Z)(?:[a-z_][a-z0-9_-]{0,31}|[1-9][0-9]{0,8}(?::[1-9][0-9]{0,8})?)",
-        "a user's name, or numbers such as 1000:1000; root is none",
-    ),
-]
-IndexText = Annotated[
-    str,
-    _text(
-        r"https?://[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~-]+)*/?",
-        "an index's address without credentials, such as https://pypi.example.org/simple",
-    ),
-]
-TemplateText = Annotated[
-    str, _text(_PATH + r"\.j2", "a template's path in the workspace, such as templates/my.Dockerfile.j2")
-]
 
 
 class MatrixAdditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -183,16 +124,6 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     import_s: Amount | None = None
     first_op_s: Amount | None = None
     context_s: Amount | None = None
-
-
-_FIELD = r"\{(?:id|tensorflow|python|os|flavor|cuda|cudnn|variant|form)\}"
-TagText = Annotated[
-    str,
-    _text(
-        rf"(?:{_FIELD}|[A-Za-z0-9_])(?:{_FIELD}|[A-Za-z0-9_.-]){{0,127}}",
-        "a pattern of tags such as team-{tensorflow}-{flavor}; also {id}, {python}, {os}, {cuda}, {variant}",
-    ),
-]
 
 
 class Matrix(MatrixAdditions, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -15,18 +15,10 @@ from envbuilder.compat.question import Question
 from envbuilder.compat.resolve import Resolver, on_host
 from envbuilder.environment import WHOLE, Combination, Environment, Flavor, Rejection
 from envbuilder.finding import Code, Finding, Severity, compatible, obstacle
-from envbuilder.matrix import Arch, DriverText, GpuText, Targets
+from envbuilder.matrix import TEXTS, Arch, DriverText, GpuText, Targets
 
-HostName = Annotated[
-    str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z", description="a host's name, such as trainer-1")
-]
-
-ConstraintText = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=r"^[A-Za-z0-9_.:+&|*(),\[\]-]{0,255}\Z", description="features of a Slurm node, such as a100&driver-535"
-    ),
-]
+HostName = Annotated[str, TEXTS["host"]]
+ConstraintText = Annotated[str, TEXTS["constraint"]]
 HostCount = Annotated[int, msgspec.Meta(ge=1, le=1_000_000, description="a number of equal hosts")]
 
 
