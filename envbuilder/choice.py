@@ -123,9 +123,6 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
     given = read_matrix(path)
     _check_files(given, path, root)
     parsed = _resolved(given, path, root, catalog)
-    if not parsed.bases:
-        _warn_of_unknown(parsed, path, catalog)
-        return parsed, catalog
     rows, problems, unseen = [], [], []
     for name, base in parsed.bases.items():
         found = read_document(Workspace(root).base(base.image.rpartition("@")[2]), BaseFacts)
@@ -151,7 +148,7 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
     if problems:
         hint = "; ".join(f"envbuilder catalog inspect {image}" for image in unseen)
         raise InputError(tuple(problems), hint=hint or FIX)
-    catalog = catalog.with_bases(rows)
+    catalog = catalog.with_bases(rows) if rows else catalog
     _warn_of_unknown(parsed, path, catalog)
     return parsed, catalog
 

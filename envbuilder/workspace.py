@@ -71,8 +71,7 @@ def settings_of(folder: Path) -> ProjectSettings:
 def settings_in(folder: Path) -> ProjectSettings | None:
     """Read the settings in a folder itself; None if it has none. Raises UsageError for a file that does not fit."""
     files = {folder / name: keys for name, keys in PROJECT_FILES.items() if (folder / name).is_file()}
-    found = (_project_settings(path, keys) for path, keys in files.items())
-    return next((one for one in found if one is not None), None)
+    return next(filter(None, (_project_settings(path, keys) for path, keys in files.items())), None)
 
 
 def _project_settings(path: Path, keys: tuple[str, ...]) -> ProjectSettings | None:
@@ -216,10 +215,16 @@ def write_atomically(path: Path, data: bytes) -> None:
 
     Raises InfrastructureError if it cannot be written.
     """
-    with writing(path), _temporary_next_to(path) as temporary:
-        temporary.write_bytes(data)
-        temporary.chmod(0o644)
-        temporary.replace(path)
+    with writing(path):
+        _remove_stale(path)
+        temporary = path.with_name(f".{path.name}.{owner()}.{next(_COUNT)}.tmp")
+        try:
+            temporary.touch(0o600, exist_ok=False)
+            temporary.write_bytes(data)
+            temporary.chmod(0o644)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def remove(path: Path) -> None:
@@ -241,18 +246,6 @@ def writing(path: Path) -> Iterator[None]:
 _COUNT = itertools.count()
 _STALE_S = 60.0
 """Seconds until a temporary file of an ended process is removed: on a shared disk it may run on another host."""
-
-
-@contextmanager
-def _temporary_next_to(path: Path) -> Iterator[Path]:
-    """Yield a new file in the folder of a path; it is removed at the end of the block."""
-    _remove_stale(path)
-    temporary = path.with_name(f".{path.name}.{owner()}.{next(_COUNT)}.tmp")
-    try:
-        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        yield temporary
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _remove_stale(path: Path) -> None:

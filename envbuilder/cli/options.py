@@ -15,7 +15,7 @@ from envbuilder.errors import UsageError
 from envbuilder.image.host_settings import REPOSITORY, repository
 from envbuilder.support import decoding
 from envbuilder.support.console import Console, Mode
-from envbuilder.workspace import cache, cache_dir, cached
+from envbuilder.workspace import cache, cache_dir, cached, project_folder, settings_of
 
 CMD = "command"
 """The argument with a command of the user, which follows ``--``."""
@@ -83,7 +83,6 @@ def _completed(names: Callable[[click.Context], Iterable[str]]) -> Callable[...,
 
 def _matrices(_context: click.Context) -> Iterable[str]:
     from envbuilder.choice import VETTED, local_matrices
-    from envbuilder.workspace import project_folder
 
     return (*local_matrices(project_folder()), *VETTED)
 
@@ -91,7 +90,6 @@ def _matrices(_context: click.Context) -> Iterable[str]:
 def _environments(context: click.Context) -> Iterable[str]:
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose_all
-    from envbuilder.workspace import project_folder
 
     given = context.params.get("matrix") or context.params.get("matrices") or ()
     names = (given,) if isinstance(given, str) else given
@@ -135,19 +133,13 @@ matrices_argument = click.argument("matrices", nargs=-1, metavar="[MATRIX]...", 
 matrix_option = click.option("--matrix", metavar="MATRIX", shell_complete=complete_matrix)
 
 
-def _selectors_of_project() -> tuple[str, ...]:
-    from envbuilder.workspace import settings_of
-
-    return settings_of(Path.cwd()).select
-
-
 select_option = click.option(
     "-s",
     "--select",
     "selectors",
     multiple=True,
     metavar="SELECTOR",
-    default=_selectors_of_project,
+    default=lambda: settings_of(Path.cwd()).select,
     shell_complete=complete_environment,
 )
 
