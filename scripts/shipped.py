@@ -22,7 +22,7 @@ from envbuilder.image import lockfile
 from envbuilder.image.build import digests_of
 from envbuilder.image.context import build_files
 from envbuilder.image.names import reference
-from envbuilder.jobs.run import RunOptions, run
+from envbuilder.jobs.run import Runner, RunOptions
 from envbuilder.pypi.client import open_index
 from envbuilder.support.console import Console
 from envbuilder.validation import known_image
@@ -108,7 +108,7 @@ def validate(name: str, workspace: Workspace, engine: Engine, console: Console) 
     remove(workspace.known_image(name))
     try:
         choice = choose(MATRIX, [name], workspace, load())
-        (result,) = run(choice, workspace, engine, console, RunOptions(fresh=True), open_index()).rows
+        (result,) = Runner(choice, workspace, engine, console, RunOptions(fresh=True), open_index()).run().rows
         verdict = read_document(workspace.verdict(name), Verdict) if result.verdict else None
         console.say(f"{name}: {result.error or f'{result.verdict} (level {result.level})'}")
         return row_of(verdict, name) if verdict else None

@@ -25,14 +25,14 @@ def run_matrix(values: dict[str, Any], form: str, allow: tuple[str, ...], *, val
     from envbuilder.choice import choose
     from envbuilder.cli.output import finish
     from envbuilder.engine.docker import connect
-    from envbuilder.jobs.run import RunOptions, run, run_text
+    from envbuilder.jobs.run import Runner, RunOptions, run_text
     from envbuilder.pypi.client import open_index
     from envbuilder.workspace import Workspace
 
     workspace, console = Workspace.here(values["matrix"]), common.console_of(values)
     choice = choose(values["matrix"], values["selectors"], workspace, load())
     options = common.read_options(RunOptions, values | {"validate": validate})
-    document = run(choice, workspace, connect(), console, options, open_index())
+    document = Runner(choice, workspace, connect(), console, options, open_index()).run()
     for row in document.rows if form == "table" else ():
         for reason in row.reasons:
             click.echo(f"{row.environment}: {reason}", err=True)

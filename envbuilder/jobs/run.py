@@ -77,45 +77,41 @@ class RunOptions:
     validate: bool = True
 
 
-def run(
-    choice: Choice,
-    workspace: Workspace,
-    engine: Engine,
-    console: Console,
-    options: RunOptions,
-    index: PackageIndex | None = None,
-) -> RunDocument:
-    """Build every selected environment, and validate it unless the options say otherwise.
-
-    All images are built before the first validation, which measures times. A failure of one environment is reported in
-    its row; the others continue. An interrupt leaves no container, and the next run skips finished steps. ``index``
-    tells the files of the locked wheels; the validation compares the image with them.
-    """
-    runner = _Runner(choice, workspace, engine, console, options, index)
-    row = runner.validate if options.validate else runner.row
-    with console.live(tuple(environment.id for environment in choice.environments)):
-        engine.sweep()  # containers of interrupted runs
-        bases = runner.prepare_bases()
-        # An interrupt does not wait for the threads, and closed connections end the builds.
-        built = dict(in_parallel(partial(runner.build, bases=bases), choice.environments, options.jobs))
-        rows = tuple(row(environment, built[environment.id]) for environment in choice.environments)
-    return RunDocument(
-        matrix=choice.matrix.name,
-        rows=rows,
-        rejected=len(choice.plan.rejections),
-        excluded=len(choice.plan.excluded),
-        next=next_command(rows, choice.environments),
-    )
-
-
 @dataclass(frozen=True)
-class _Runner:
+class Runner:
+    """Builds every selected environment, and validates it unless the options say otherwise.
+
+    ``index`` tells the files of the locked wheels; the validation compares the image with them.
+    """
+
     choice: Choice
     workspace: Workspace
     engine: Engine
     console: Console
     options: RunOptions
-    index: PackageIndex | None
+    index: PackageIndex | None = None
+
+    def run(self) -> RunDocument:
+        """Build all images before the first validation, which measures times.
+
+        A failure of one environment is reported in its row; the others continue. An interrupt leaves no container, and
+        the next run skips finished steps.
+        """
+        environments, plan = self.choice.environments, self.choice.plan
+        row = self.validate if self.options.validate else self.row
+        with self.console.live(tuple(environment.id for environment in environments)):
+            self.engine.sweep()  # containers of interrupted runs
+            bases = self.prepare_bases()
+            # An interrupt does not wait for the threads, and closed connections end the builds.
+            built = dict(in_parallel(partial(self.build, bases=bases), environments, self.options.jobs))
+            rows = tuple(row(environment, built[environment.id]) for environment in environments)
+        return RunDocument(
+            matrix=self.choice.matrix.name,
+            rows=rows,
+            rejected=len(plan.rejections),
+            excluded=len(plan.excluded),
+            next=next_command(rows, environments),
+        )
 
     def prepare_bases(self) -> dict[str, Base]:
         """Prepare each base once, before parallel builds need it; return them by the names of their systems."""

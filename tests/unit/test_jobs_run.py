@@ -18,7 +18,7 @@ from envbuilder.finding import Code
 from envbuilder.image import debian
 from envbuilder.image.names import BASE_KEY_LABEL
 from envbuilder.jobs.clean import CleanOptions, as_text, clean
-from envbuilder.jobs.run import RunDocument, RunOptions, RunRow, next_command, run, run_text
+from envbuilder.jobs.run import RunDocument, Runner, RunOptions, RunRow, next_command, run_text
 from envbuilder.support.console import Console
 from envbuilder.workspace import Workspace
 
@@ -48,9 +48,9 @@ def choice_of() -> Choice:
 def test_each_environment_has_its_row(workspace: Workspace) -> None:
     engine = FakeEngine()
     engine.add(BASE, b"root", {BASE_KEY_LABEL: debian.recipe("bookworm")})
-    first = run(choice_of(), workspace, engine, Console(), RunOptions(jobs=2, validate=False))
+    first = Runner(choice_of(), workspace, engine, Console(), RunOptions(jobs=2, validate=False)).run()
     assert {request.tag for request in engine.builds if not request.target} == {first.rows[0].image}
-    second = run(choice_of(), workspace, engine, Console(), RunOptions(validate=False))
+    second = Runner(choice_of(), workspace, engine, Console(), RunOptions(validate=False)).run()
     assert [row.built for row in first.rows] == ["built", "not reached"]
     assert [row.built for row in second.rows] == ["unchanged", "not reached"]
     assert first.rows[0].path == f"out/{first.rows[0].environment}/image.json"
@@ -74,7 +74,7 @@ def test_failed_step_is_marked_once_at_its_line(
     engine = FakeEngine()
     engine.add(BASE, b"root", {BASE_KEY_LABEL: debian.recipe("bookworm")})
     choice = replace(choice_of(), environments=choice_of().environments[:1])
-    (row,) = run(choice, workspace, engine, Console(), RunOptions(validate=False)).rows
+    (row,) = Runner(choice, workspace, engine, Console(), RunOptions(validate=False)).run().rows
     marks = [line for line in capsys.readouterr().err.splitlines() if line.startswith("::error")]
     assert [mark.partition("::")[2].partition("::")[0] for mark in marks] == [
         f"error title=envbuilder,file=images/{row.environment}/Dockerfile,line=2"
@@ -85,7 +85,7 @@ def test_base_that_cannot_be_had_stops_before_any_build(workspace: Workspace, mo
     monkeypatch.setenv("PATH", str(workspace.root))
     engine = FakeEngine()
     with pytest.raises(InfrastructureError, match="there is no base for debian-bookworm"):
-        run(choice_of(), workspace, engine, Console(), RunOptions(validate=False))
+        Runner(choice_of(), workspace, engine, Console(), RunOptions(validate=False)).run()
     assert engine.builds == []
 
 

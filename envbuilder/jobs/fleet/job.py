@@ -33,7 +33,7 @@ from envbuilder.image.bases import NEEDED, ask_for_room
 from envbuilder.image.context import build_files
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.wheel_records import WheelPins, read_pins
-from envbuilder.jobs.run import RunOptions, run
+from envbuilder.jobs.run import Runner, RunOptions
 from envbuilder.matrix import Matrix
 from envbuilder.publish.attestation import PublishSession, validate_and_attach
 from envbuilder.publish.publish_all import PublishOptions, publish_all, sealer_of
@@ -292,7 +292,7 @@ def _build(job: Job, registrar: Registrar, sealer: Any, session: PublishSession,
     if not to.manifest(choice.environments[0].image_tag):
         row: Any
         options = RunOptions(validate=False)
-        (row,) = run(choice, session.workspace, session.engine, Console(), options, open_index()).rows
+        (row,) = Runner(choice, session.workspace, session.engine, Console(), options, open_index()).run().rows
         if not row.error:
             terms = PublishOptions(to.reference, allow=("inconclusive",), profile=job.profile)
             (row,) = publish_all(choice, terms, sealer, session).rows
