@@ -103,13 +103,7 @@ class Controller:
             choice = choose(MATRIX, (), self.workspace, self.catalog)
             environment = environment_of(base, choice.environments)
             with self.console.task(environment.id) as task:
-                self._good[base] = ensure(
-                    environment,
-                    choice.catalog,
-                    self.workspace,
-                    self.engine,
-                    lambda step: task.follow(step.kind, step.name, step.text, step.seconds),
-                )
+                self._good[base] = ensure(environment, choice.catalog, self.workspace, self.engine, task.follow)
         return self._good[base]
 
     def _row(self, control: Control, good: Built, reference: str, build_s: float) -> ControlRow:

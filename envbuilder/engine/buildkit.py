@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from envbuilder.engine.port import Step
 from envbuilder.support import terminal_text
+from envbuilder.support.console import Step
 
 _LAST_LINES = 40
 # Field numbers of moby.buildkit.v1.StatusResponse, Vertex and VertexLog, and google.protobuf.Timestamp.

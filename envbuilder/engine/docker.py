@@ -23,6 +23,7 @@ from envbuilder.engine import archive, connection, containers, layers, port
 from envbuilder.engine.buildkit import Trace, Vertex
 from envbuilder.errors import BuildFailedError, InfrastructureError, of_system
 from envbuilder.support import decoding, terminal_text
+from envbuilder.support.console import Step
 
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
 _LOOPBACK = re.compile(r"^(?:\w+://)?(?:[^/@]*@)?(?:localhost|127\.[\d.]+|\[::1\])(?::|/|$)")
@@ -144,7 +145,7 @@ class DockerEngine:
         history = self._connection.get(action, "/images/{}/history", list[HistoryEntry], names=(reference,))
         return to_image(inspected, history) if inspected is not None and history is not None else None
 
-    def build(self, request: port.BuildRequest, on_step: Callable[[port.Step], None]) -> port.Image:
+    def build(self, request: port.BuildRequest, on_step: Callable[[Step], None]) -> port.Image:
         """Build from a streamed context. Closing the connection, as any exception does, cancels the build."""
         action, trace, built, refusal = f"build {request.tag}", Trace(), "", ""
         entries = archive.context_entries(request.context, request.extra)
@@ -295,7 +296,7 @@ def _aux(action: str, record: connection.Record, kind: type[_Aux]) -> _Aux:
         return decoding.converted(record.aux, kind)
 
 
-def _steps(action: str, trace: Trace, record: connection.Record) -> list[port.Step]:
+def _steps(action: str, trace: Trace, record: connection.Record) -> list[Step]:
     """Decode a message of the builder's trace; errors of the steps' reader are not the engine's."""
     with connection.calling(action), decoding.damaged("not BuildKit's trace"):
         return list(trace.feed(base64.b64decode(record.aux, validate=True)))

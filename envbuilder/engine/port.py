@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from envbuilder.errors import InfrastructureError
+from envbuilder.support.console import Step
 
 Sink = Callable[[bytes], None]
 """Receives pieces of a stream."""
@@ -32,17 +33,6 @@ class EngineInfo:
     storage: str = ""
     root: str = ""
     memory: int = 0
-
-
-@dataclass(frozen=True)
-class Step:
-    """One event of a build: a step starts, prints, ends (``seconds``), is cached or fails (``error``)."""
-
-    kind: Literal["started", "log", "done", "cached", "failed"]
-    name: str
-    text: str = ""
-    seconds: float = 0.0
-    error: str = ""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import msgspec
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import OperatingSystem
-from envbuilder.engine.port import BuildRequest, Engine, Image, Layer, Step
+from envbuilder.engine.port import BuildRequest, Engine, Image, Layer
 from envbuilder.environment import Environment
 from envbuilder.errors import UsageError, redacted
 from envbuilder.image import context, lockfile, names, removed_files, system_lock
@@ -22,6 +22,7 @@ from envbuilder.image.layers import carried_out
 from envbuilder.image.wheel_records import Pin, WheelRecords, read_pins
 from envbuilder.pypi.client import PackageIndex
 from envbuilder.support import console, decoding, subprocesses, terminal_text
+from envbuilder.support.console import Step
 from envbuilder.verdict import EngineRef, span
 from envbuilder.workspace import (
     Workspace,

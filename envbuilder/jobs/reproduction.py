@@ -9,7 +9,7 @@ import msgspec
 
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
-from envbuilder.engine.port import FILES_AT, BuildRequest, ContainerSpec, Engine, Image, Step
+from envbuilder.engine.port import FILES_AT, BuildRequest, ContainerSpec, Engine, Image
 from envbuilder.environment import Environment
 from envbuilder.errors import BaseUnavailableError, InfrastructureError
 from envbuilder.image import lockfile
@@ -24,6 +24,7 @@ from envbuilder.reproduce.messages.catalog import find
 from envbuilder.reproduce.report import reported
 from envbuilder.simulated import profile as profiles
 from envbuilder.simulated.compiler import Simulation, simulation
+from envbuilder.support.console import Step
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.workspace import Workspace, content_key, packaged, write_atomically
 

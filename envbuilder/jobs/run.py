@@ -125,18 +125,11 @@ class Runner:
 
     def build(self, environment: Environment, bases: dict[str, Base]) -> tuple[str, Built | EnvbuilderError]:
         """Lock, render and build; return an error, because it concerns only this environment."""
+        no_cache, cache, catalog = self.options.no_cache, self.options.cache, self.choice.catalog
+        options = BuildOptions(no_cache=no_cache, index=self.index, cache=cache, bases=bases)
         try:
             with self.console.task(environment.id) as task:
-                built = ensure(
-                    environment,
-                    self.choice.catalog,
-                    self.workspace,
-                    self.engine,
-                    lambda step: task.follow(step.kind, step.name, step.text, step.seconds),
-                    BuildOptions(
-                        no_cache=self.options.no_cache, index=self.index, cache=self.options.cache, bases=bases
-                    ),
-                )
+                built = ensure(environment, catalog, self.workspace, self.engine, task.follow, options)
         except EnvbuilderError as error:
             self.console.finished(environment.id, "ERROR", error=str(error), place=self.place(environment, error))
             return environment.id, error

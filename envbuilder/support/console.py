@@ -79,6 +79,17 @@ def _cut(name: str, width: int) -> str:
     return name if len(name) <= width else f"{name[:head]}…{name[len(name) - (width - 1 - head) :]}"
 
 
+@dataclass(frozen=True)
+class Step:
+    """One event of a build: a step starts, prints, ends (``seconds``), is cached or fails (``error``)."""
+
+    kind: Literal["started", "log", "done", "cached", "failed"]
+    name: str
+    text: str = ""
+    seconds: float = 0.0
+    error: str = ""
+
+
 @dataclass
 class Task:
     """One line of progress: the running steps of an environment, with their begin, and the last lines of its log.
@@ -131,21 +142,21 @@ class Task:
             self._begin(step := terminal_text.line(step))
             self.phase, self.done, self.total = step, done, total
 
-    def follow(self, kind: str, name: str, text: str = "", seconds: float = 0.0) -> None:
-        """Show an event of a build: a step starts, prints, ends, is cached or fails; nothing printed begins a phase."""
+    def follow(self, step: Step) -> None:
+        """Show an event of a build; one that prints nothing begins a phase."""
         with self.console.lock:
-            name = terminal_text.line(name)
-            match kind:
-                case "log" if not text:
+            name = terminal_text.line(step.name)
+            match step.kind:
+                case "log" if not step.text:
                     self.update(name)
                 case "log":
-                    self.log(text)
+                    self.log(step.text)
                 case "started":
                     self._begin(name)
                 case "cached":
-                    self.console.ended(self.name, name, kind, 0.0)
+                    self.console.ended(self.name, name, step.kind, 0.0)
                 case _:
-                    self._end(name, kind, seconds)
+                    self._end(name, step.kind, step.seconds)
 
     def log(self, text: str) -> None:
         for line in filter(None, map(terminal_text.line, text.splitlines())):

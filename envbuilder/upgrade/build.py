@@ -91,14 +91,7 @@ class ImageBuilder:
     def build(self, locked: LockedImage) -> Built:
         with self.console.task(locked.environment.id) as task:
             options = BuildOptions(lock=locked.lock, as_stored=locked.lock_is == "committed", wheels=self.wheels)
-            return ensure(
-                locked.environment,
-                self.catalog,
-                self._place(locked),
-                self.engine,
-                lambda step: task.follow(step.kind, step.name, step.text, step.seconds),
-                options,
-            )
+            return ensure(locked.environment, self.catalog, self._place(locked), self.engine, task.follow, options)
 
     def validate(self, locked: LockedImage, built: Built, options: UpgradeOptions) -> Verdict:
         request = ValidationRequest(

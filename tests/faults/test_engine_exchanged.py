@@ -17,8 +17,9 @@ from strange_engine import answering
 from tiny_image import write_tiny_root
 
 from envbuilder.engine.docker import DockerEngine, connect
-from envbuilder.engine.port import BuildRequest, ContainerResult, ContainerSpec, Step
+from envbuilder.engine.port import BuildRequest, ContainerResult, ContainerSpec
 from envbuilder.errors import InfrastructureError
+from envbuilder.support.console import Step
 
 REPOSITORY = Path(__file__).parents[2]
 AFTER_S = 1.5

@@ -9,8 +9,9 @@ from own_engine import OwnEngine, own_engine
 
 from envbuilder.catalog.store import load
 from envbuilder.engine.docker import connect
-from envbuilder.engine.port import BuildRequest, Step
+from envbuilder.engine.port import BuildRequest
 from envbuilder.image.bases import ensure_base
+from envbuilder.support.console import Step
 from envbuilder.workspace import cache_dir
 
 pytestmark = [pytest.mark.engine, pytest.mark.full, pytest.mark.timeout(600)]

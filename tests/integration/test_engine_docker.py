@@ -17,7 +17,8 @@ import pytest
 from tiny_image import write_tiny_root
 
 from envbuilder.engine.docker import DockerEngine, connect
-from envbuilder.engine.port import BuildRequest, ContainerResult, ContainerSpec, Step
+from envbuilder.engine.port import BuildRequest, ContainerResult, ContainerSpec
+from envbuilder.support.console import Step
 
 pytestmark = pytest.mark.engine
 INTERRUPTED = """

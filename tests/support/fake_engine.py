@@ -16,6 +16,7 @@ from envbuilder.engine import port
 from envbuilder.engine.archive import MODIFIED, context_entries, stream
 from envbuilder.engine.containers import OutputLimit
 from envbuilder.errors import BuildFailedError, InfrastructureError
+from envbuilder.support.console import Step
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class FakeEngine:
                 return self._named(image)
         return None
 
-    def build(self, request: port.BuildRequest, on_step: Callable[[port.Step], None]) -> port.Image:
+    def build(self, request: port.BuildRequest, on_step: Callable[[Step], None]) -> port.Image:
         (self.stages if request.target else self.builds).append(request)
         entries = context_entries(request.context, request.extra)
         arguments = dict(request.build_args)
@@ -201,17 +202,17 @@ def _instructions(text: str) -> list[str]:
     return [line.strip() for line in re.sub(r"\\\n", " ", whole).splitlines() if line.strip()]
 
 
-def _follow(request: port.BuildRequest, instruction: str, on_step: Callable[[port.Step], None]) -> None:
+def _follow(request: port.BuildRequest, instruction: str, on_step: Callable[[Step], None]) -> None:
     """Report one instruction as BuildKit does. Raises BuildFailedError if it exits non-zero."""
-    on_step(port.Step("started", instruction))
+    on_step(Step("started", instruction))
     words = shlex.split(instruction) if instruction.startswith(("RUN echo", "RUN exit")) else []
     if words[:2] == ["RUN", "echo"]:
-        on_step(port.Step("log", instruction, text=" ".join(words[2:])))
+        on_step(Step("log", instruction, text=" ".join(words[2:])))
     if words[:2] == ["RUN", "exit"] and words[2:] != ["0"]:
         error = f"exit code: {words[-1]}"
-        on_step(port.Step("failed", instruction, error=error))
+        on_step(Step("failed", instruction, error=error))
         raise BuildFailedError(f"{request.tag}: step {instruction} failed: {error}", step=f"[2/2] {instruction}")
-    on_step(port.Step("done", instruction))
+    on_step(Step("done", instruction))
 
 
 def _digest(content: bytes) -> str:

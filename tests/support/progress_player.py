@@ -24,7 +24,7 @@ from rich.text import Text
 from envbuilder.cli.output import coloured, finish
 from envbuilder.jobs.run import RunDocument, RunRow, run_text
 from envbuilder.support import console, tables
-from envbuilder.support.console import Console, Mode, Task
+from envbuilder.support.console import Console, Mode, Step, Task
 from envbuilder.verdict import Level, Word
 
 ROOT = Path(__file__).parents[2]
@@ -55,9 +55,9 @@ def replay(shown: Console, tasks: Tasks, *, until: float = 1e9) -> Iterator[floa
             case "finished":
                 shown.finished(name, *values)
             case "done":
-                tasks[name][0].follow("done", values[0], seconds=values[1])
+                tasks[name][0].follow(Step("done", values[0], seconds=values[1]))
             case _:
-                tasks[name][0].follow(kind, *values)
+                tasks[name][0].follow(Step(kind, *values))
 
 
 def picture(width: int) -> str:

@@ -12,8 +12,9 @@ from fake_engine import FakeEngine, Script
 from tiny_image import write_tiny_root
 
 from envbuilder.engine.docker import DockerEngine, connect
-from envbuilder.engine.port import BuildRequest, ContainerSpec, Engine, Step
+from envbuilder.engine.port import BuildRequest, ContainerSpec, Engine
 from envbuilder.errors import BuildFailedError, InfrastructureError
+from envbuilder.support.console import Step
 
 SH = "/bin/sh"
 MANY_BYTES = "while :; do printf %01000d 0; done; echo never"

@@ -19,8 +19,9 @@ from envbuilder.engine.buildkit import Trace, fields
 from envbuilder.engine.connection import Connection
 from envbuilder.engine.containers import OutputLimit, gpu_requests
 from envbuilder.engine.docker import DockerEngine, HistoryEntry, Inspected, to_image, to_layers
-from envbuilder.engine.port import BuildRequest, ContainerSpec, Image, Step
+from envbuilder.engine.port import BuildRequest, ContainerSpec, Image
 from envbuilder.errors import UsageError
+from envbuilder.support.console import Step
 
 
 def read(data: bytes) -> dict[str, tarfile.TarInfo]:

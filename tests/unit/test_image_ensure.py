@@ -16,13 +16,14 @@ from table_rows import rows
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
-from envbuilder.engine.port import BuildRequest, Image, Step
+from envbuilder.engine.port import BuildRequest, Image
 from envbuilder.environment import Environment
 from envbuilder.errors import BuildFailedError, InputError, UsageError
 from envbuilder.image import context, debian, lockfile, names
 from envbuilder.image.build import BuildOptions, Built, build_logged, ensure, stored_build
 from envbuilder.image.context import build_files, ensure_lock, ensure_packages, stale, standalone, unused, write_context
 from envbuilder.image.host_settings import REPOSITORY
+from envbuilder.support.console import Step
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.verdict import EngineRef
 from envbuilder.workspace import Workspace, content_key, folder_contents, write_atomically

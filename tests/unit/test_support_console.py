@@ -16,7 +16,7 @@ from terminals import Terminal, follow
 
 from envbuilder.cli.options import console_of
 from envbuilder.support import console
-from envbuilder.support.console import Console, Mode
+from envbuilder.support.console import Console, Mode, Step
 
 PLAYER = str(Path(progress_player.__file__))
 
@@ -78,14 +78,14 @@ class Clock:
 def test_pipe_gets_a_line_of_a_silent_step_every_30_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, shown = Clock(monkeypatch), Console("plain")
     with shown.task("env") as task:
-        task.follow("started", "cuDNN 9.3, 710 MB")
+        task.follow(Step("started", "cuDNN 9.3, 710 MB"))
         shown._tick(clock)  # type: ignore[arg-type]  # what it needs of an event
     gaps = [after - before for before, after in pairwise([0.0, *clock.printed])]
     assert len(gaps) >= 10
     assert max(gaps) <= 30
 
 
-EVENTS = beside(__file__)["EVENTS"]
+EVENTS = [Step(*event) for event in beside(__file__)["EVENTS"]]
 
 
 def shown_by(mode: Mode, capsys: pytest.CaptureFixture[str]) -> str:
@@ -93,7 +93,7 @@ def shown_by(mode: Mode, capsys: pytest.CaptureFixture[str]) -> str:
     with shown.live(("env", "other")):
         with shown.task("env") as task:
             for event in EVENTS:
-                task.follow(*event)
+                task.follow(event)
             task.update("validate", 7, 30)
         shown.finished("env", "FAILED", 2_000_000_000, "first\nsecond\x1b[2J", ("images/env/Dockerfile", 3))
         shown.say("::stop-commands::x")
@@ -155,9 +155,9 @@ def test_times_of_steps_are_expected_in_the_next_command(tmp_path: Path, monkeyp
     first, second = ({"progress": "quiet", "verbose": False} for _ in range(2))
     with (shown := console_of(first)).live(), shown.task("env") as task:
         for event in EVENTS:
-            task.follow(*event)
+            task.follow(event)
     with console_of(second).task("other") as task:
-        task.follow("started", "ab")
+        task.follow(Step("started", "ab"))
         assert task.times == "0:00 of 1:05"
 
 
@@ -177,9 +177,10 @@ def test_bytes_of_downloads_are_counted() -> None:
         assert task.amount == "7/30"
     with Console("quiet").task("env") as task:
         for event in EVENTS[:3]:
-            task.follow(*event)
+            task.follow(event)
         assert task.amount == "2 of 2 MB"
-        task.follow("log", "apt", "Need to get 1,560 kB of archives.\nGet:1 http://x/y bookworm/main 1.0 [560 kB]")
+        archives = "Need to get 1,560 kB of archives.\nGet:1 http://x/y bookworm/main 1.0 [560 kB]"
+        task.follow(Step("log", "apt", archives))
         assert (task.total, task.done) == (1_560_000, 560_000)
 
 
