@@ -302,7 +302,7 @@ def checked(action: str, response: requests.Response) -> requests.Response:
     if response.ok:
         return response
     with calling(action), closing(response):
-        content = _joined(response.iter_content(_PIECE), _PIECE)
+        content = decoding.joined(response.iter_content(_PIECE), _PIECE, WHOLE_S)
     try:
         message = decoding.from_json(content, _Message).message
     except decoding.DamagedError:
@@ -314,19 +314,8 @@ def checked(action: str, response: requests.Response) -> requests.Response:
 
 def _decoded(action: str, response: requests.Response, kind: type[T]) -> T:
     """Read a complete answer as a type. Raises DamagedError for another shape, and above the limits."""
-    content = _joined(checked(action, response).iter_content(_PIECE), MAX_ANSWER)
+    content = decoding.joined(checked(action, response).iter_content(_PIECE), MAX_ANSWER, WHOLE_S)
     return decoding.from_json(content, kind, "not of the shape that Docker documents")
-
-
-def _joined(pieces: Iterable[bytes], limit: int) -> bytes:
-    found, ends = bytearray(), time.monotonic() + WHOLE_S
-    for piece in pieces:
-        found += piece
-        if time.monotonic() > ends:
-            raise decoding.DamagedError(f"not complete after {WHOLE_S:.0f} s")
-        if len(found) > limit:
-            raise decoding.DamagedError(f"larger than {limit} bytes")
-    return bytes(found)
 
 
 def streamed(action: str, items: Iterable[T]) -> Iterator[T]:

@@ -102,10 +102,6 @@ class _Pushed(msgspec.Struct, rename="pascal"):
     digest: str | None = None
 
 
-class _Tags(msgspec.Struct, rename="pascal"):
-    repo_tags: tuple[str, ...] | None = None
-
-
 class _Freed(msgspec.Struct, rename="pascal"):
     space_reclaimed: int | None = None
 
@@ -242,7 +238,7 @@ class DockerEngine:
 
     def names(self, repository: str) -> tuple[str, ...]:
         query = {"filters": json.dumps({"reference": [repository]})}
-        rows = self._connection.get(f"list {repository}", "/images/json", list[_Tags], params=query) or ()
+        rows = self._connection.get(f"list {repository}", "/images/json", list[Inspected], params=query) or ()
         tags = (tag for row in rows for tag in row.repo_tags or ())
         return tuple(sorted(tag for tag in tags if tag.rpartition(":")[0] == repository))
 

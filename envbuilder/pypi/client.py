@@ -321,7 +321,8 @@ class Transport:
                 if answer.status_code in (404, 410):
                     return None
                 answer.raise_for_status()
-                return _joined(answer), answer.headers.get("Content-Type", ""), answer.url
+                content = decoding.joined(answer.iter_content(_PIECE), MAX_PAGE, PAGE_S)
+                return content, answer.headers.get("Content-Type", ""), answer.url
 
     def read(self, url: str, start: int, stop: int) -> bytes:
         return b"".join(self.stream(url, start, stop))
@@ -391,17 +392,6 @@ class Transport:
                 raise IndexUnavailableError(f"{url}: redirects from https to {origin(target)}, without TLS", hint=_HINT)
             url = target
         raise IndexUnavailableError(f"{url}: redirected more than {MAX_REDIRECTS} times", hint=_HINT)
-
-
-def _joined(answer: requests.Response) -> bytes:
-    found, ends = bytearray(), time.monotonic() + PAGE_S
-    for piece in answer.iter_content(_PIECE):
-        found += piece
-        if len(found) > MAX_PAGE:
-            raise ValueError(f"larger than {MAX_PAGE} bytes")
-        if time.monotonic() > ends:
-            raise ValueError(f"not complete after {PAGE_S:.0f} s")
-    return bytes(found)
 
 
 def _local(url: str) -> Path:

@@ -8,6 +8,7 @@ import re
 import stat
 import struct
 import threading
+import time
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -149,6 +150,18 @@ def file_content(path: Path, most: int = SMALL, *, piped: bool = False) -> bytes
     if left <= 0:
         raise DamagedError(f"larger than {most >> 20} MB")
     return b"".join(pieces)
+
+
+def joined(pieces: Iterable[bytes], most: int, within: float) -> bytes:
+    """Join the pieces of an answer. Raises DamagedError above ``most`` bytes, and after ``within`` seconds."""
+    found, ends = bytearray(), time.monotonic() + within
+    for piece in pieces:
+        found += piece
+        if len(found) > most:
+            raise DamagedError(f"larger than {most} bytes")
+        if time.monotonic() > ends:
+            raise DamagedError(f"not complete after {within:.0f} s")
+    return bytes(found)
 
 
 class ByteStream(io.RawIOBase):
