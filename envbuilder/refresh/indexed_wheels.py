@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 
 from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -12,8 +11,7 @@ from envbuilder import versions
 from envbuilder.pypi.client import PackageIndex
 from envbuilder.pypi.pages import DistFile
 from envbuilder.refresh import artefact
-
-JOBS = 16
+from envbuilder.support.threads import in_parallel
 
 
 class IndexedWheels:
@@ -23,11 +21,15 @@ class IndexedWheels:
         self.index = index
         self._answers: dict[tuple[str, str], bool] = {}
         self._sources: dict[str, set[str]] = {}
-        with ThreadPoolExecutor(JOBS) as pool:
-            self._wheels = dict(pool.map(lambda project: (project, self._read(project)), projects))
+        self._wheels = dict(in_parallel(lambda project: (project, self._read(project)), projects))
 
     def wheels(self, project: str, version: str) -> tuple[tuple[artefact.WheelName, DistFile], ...]:
         return tuple(self._of(project).get(version, ()))
+
+    def newest_python(self, project: str, version: str) -> DistFile | None:
+        """Choose the wheel that represents a release: the newest Python's for x86-64."""
+        fitting = [pair for pair in self.wheels(project, version) if pair[0].arch == "x86_64"]
+        return max(fitting, key=lambda pair: versions.order(pair[0].python), default=(None, None))[1]
 
     def versions(self, project: str) -> tuple[str, ...]:
         """Return every version with Linux wheels, oldest first."""
@@ -69,13 +71,6 @@ class IndexedWheels:
 
 
 _Wheels = dict[str, list[tuple[artefact.WheelName, DistFile]]]
-
-
-def newest_python(wheels: Iterable[tuple[artefact.WheelName, DistFile]]) -> DistFile | None:
-    """Choose the wheel that represents a release: the newest Python's for x86-64."""
-    fitting = [pair for pair in wheels if pair[0].arch == "x86_64"]
-    best = max(fitting, key=lambda pair: versions.order(pair[0].python), default=None)
-    return best[1] if best else None
 
 
 def _admits(requires_python: str, python: str) -> bool:

@@ -14,7 +14,7 @@ from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import CudaToolkit, Cudnn, CudnnWheel
 from envbuilder.pypi.client import PackageIndex
-from envbuilder.refresh.indexed_wheels import IndexedWheels, newest_python
+from envbuilder.refresh.indexed_wheels import IndexedWheels
 
 RUNTIMES = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime-cu11")
 """The run time's wheels: without a suffix since CUDA 13."""
@@ -33,27 +33,18 @@ def wheel_lists(catalog: Catalog, indexed: IndexedWheels, today: str) -> Iterato
             yield msgspec.structs.replace(row, **read, verified=f"{today} catalog refresh")
 
 
-def toolkits(catalog: Catalog, indexed: IndexedWheels, today: str) -> tuple[CudaToolkit, ...]:
-    """Make a row for each line of toolkits with a run time on the index and without a row."""
-    known = ((line, _newest_of_major(line, catalog)) for line in _without_row(catalog, indexed))
-    return tuple(_toolkit(line, before, indexed, today) for line, before in known if before is not None)
+def toolkits(catalog: Catalog, indexed: IndexedWheels, today: str) -> tuple[tuple[CudaToolkit, ...], tuple[str, ...]]:
+    """Make a row for each line of toolkits with a final run time on the index and without a row.
 
-
-def first_of_major(catalog: Catalog, indexed: IndexedWheels) -> tuple[str, ...]:
-    """List the new lines for which no row can be made: the first of a major has no older row as a model."""
-    new = _without_row(catalog, indexed)
-    return tuple(line for line in new if _newest_of_major(line, catalog) is None)
-
-
-def _newest_of_major(line: str, catalog: Catalog) -> CudaToolkit | None:
-    rows = [row for row in catalog.cuda if versions.same_major(row.version, line)]
-    return max(rows, key=lambda row: versions.key(row.version), default=None)
-
-
-def _without_row(catalog: Catalog, indexed: IndexedWheels) -> list[str]:
-    """List the lines of toolkits with a final run time on the index and without a row."""
-    lines = {versions.minor(text) for name in RUNTIMES for text in indexed.finals(name)}
-    return sorted((line for line in lines if catalog.toolkit(line) is None), key=versions.key)
+    Also list the lines for which none can be made: the first of a major has no older row as a model.
+    """
+    there = {versions.minor(text) for name in RUNTIMES for text in indexed.finals(name)}
+    made: dict[str, CudaToolkit | None] = {}
+    for line in sorted((line for line in there if catalog.toolkit(line) is None), key=versions.key):
+        alike = [row for row in catalog.cuda if versions.same_major(row.version, line)]
+        before = max(alike, key=lambda row: versions.key(row.version), default=None)
+        made[line] = _toolkit(line, before, indexed, today) if before is not None else None
+    return tuple(filter(None, made.values())), tuple(line for line, row in made.items() if row is None)
 
 
 def _toolkit(line: str, before: CudaToolkit, indexed: IndexedWheels, today: str) -> CudaToolkit:
@@ -92,7 +83,7 @@ def _sonames(pins: Iterable[Requirement], known: tuple[str, ...], indexed: Index
         if short not in brought and short.removeprefix("cuda-") not in brought:
             continue
         fitting = list(pin.specifier.filter(indexed.versions(pin.name)))
-        file = newest_python(indexed.wheels(pin.name, fitting[-1])) if fitting else None
+        file = indexed.newest_python(pin.name, fitting[-1]) if fitting else None
         members = indexed.index.members(file) if file is not None else ()
         found = (one.filename.rpartition("/")[2] for one in members if ".so." in one.filename)
         names.update({stem(name): name for name in found if stem(name) in wanted})

@@ -13,18 +13,17 @@ from packaging.requirements import Requirement
 from envbuilder import versions
 from envbuilder.catalog import gpu_code
 from envbuilder.catalog.library_search import finds_cuda
-from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
 from envbuilder.catalog.rows import Contradiction, CudaToolkit, Cudnn, CudnnWheel, Row, TensorflowRelease, WheelSet
 from envbuilder.errors import NoClaimError, UsageError
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.client import PackageIndex
 from envbuilder.pypi.pages import DistFile
 from envbuilder.refresh import artefact, evidence, new_lines
-from envbuilder.refresh.indexed_wheels import IndexedWheels, newest_python
+from envbuilder.refresh.indexed_wheels import IndexedWheels
 from envbuilder.refresh.rows_file import as_yaml
 
 NIGHTLY = "tf-nightly"
-PACKAGES = ("tensorflow", "tensorflow-gpu", "tensorflow-cpu")
 OLDEST = "1.13"
 
 
@@ -46,13 +45,8 @@ class RefreshDocument(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tables(self) -> dict[str, tuple[Row, ...]]:
         """The rows by their table; empty tables are left out."""
-        every: dict[str, tuple[Row, ...]] = {
-            "tensorflow": self.proposals,
-            "cuda": self.cuda,
-            "cudnn": self.cudnn,
-            "cudnn_wheels": self.cudnn_wheels,
-        }
-        return {name: rows for name, rows in every.items() if rows}
+        every = {name: getattr(self, name) for name in ("cuda", "cudnn", "cudnn_wheels")}
+        return {name: rows for name, rows in {"tensorflow": self.proposals, **every}.items() if rows}
 
 
 def missing(catalog: Catalog, index: PackageIndex, package: str = "tensorflow") -> tuple[str, ...]:
@@ -80,14 +74,14 @@ def refresh(proposer: Proposer, wanted: tuple[str, ...], package: str | None = N
     read again, and keeps the fields that no wheel has (see `Proposer.propose`). Raises UsageError for a package that is
     not a TensorFlow distribution.
     """
-    if package not in {None, NIGHTLY, *PACKAGES}:
+    if package not in {None, NIGHTLY, *DISTRIBUTIONS}:
         raise UsageError(
-            f"{package} is not a TensorFlow distribution", hint=f"one of: {', '.join(PACKAGES)}, {NIGHTLY}"
+            f"{package} is not a TensorFlow distribution", hint=f"one of: {', '.join(DISTRIBUTIONS)}, {NIGHTLY}"
         )
     catalog, index = proposer.catalog, proposer.index
-    named = PACKAGES if package is None else (package,)
+    named = DISTRIBUTIONS if package is None else (package,)
     indexed = IndexedWheels(index, named)
-    having = {text: [name for name in named if newest_python(indexed.wheels(name, text))] or named for text in wanted}
+    having = {text: [name for name in named if indexed.newest_python(name, text)] or named for text in wanted}
     proposals = tuple(
         proposer.propose(text, name)
         for name in named
@@ -99,16 +93,17 @@ def refresh(proposer: Proposer, wanted: tuple[str, ...], package: str | None = N
     if package is not None or wanted:
         return RefreshDocument(proposals=proposals, compared=there, left=unseen)
     indexed = IndexedWheels(index, (*new_lines.RUNTIMES, *(row.package for row in catalog.cudnn_wheels)))
+    toolkits, firsts = new_lines.toolkits(catalog, indexed, proposer.today)
     return RefreshDocument(
         proposals=proposals,
-        cuda=new_lines.toolkits(catalog, indexed, proposer.today),
+        cuda=toolkits,
         cudnn=tuple(new_lines.cudnn_lines(catalog, indexed, proposer.today)),
         cudnn_wheels=tuple(new_lines.wheel_lists(catalog, indexed, proposer.today)),
         compared=(*there, "CUDA's lines", "cuDNN's lines", "the lists of CUDA's wheels"),
         left=(
             *unseen,
             *(_UNSEEN.format(row.package) for row in catalog.cudnn_wheels if not indexed.versions(row.package)),
-            *(_FIRST.format(line) for line in new_lines.first_of_major(catalog, indexed)),
+            *map(_FIRST.format, firsts),
         ),
     )
 
@@ -148,13 +143,12 @@ class Proposer:
         contradictions, reviewed CUDA wheels and bounds. Raises NoClaimError if the index has no such wheel.
         """
         indexed = IndexedWheels(self.index, [package])
-        wheels = indexed.wheels(package, version)
-        file = newest_python(wheels)
+        file = indexed.newest_python(package, version)
         if file is None:
             raise NoClaimError(
                 f"the index has no x86-64 Linux wheel of {package} {version}", hint="check the version and the index"
             )
-        made = self.describe(file, artefact.wheel_sets(name for name, _ in wheels))
+        made = self.describe(file, artefact.wheel_sets(name for name, _ in indexed.wheels(package, version)))
         known = self.catalog.release(version, package)
         if known is not None:
             return _keeping(known, made)
@@ -231,7 +225,7 @@ def _of_no_use(said: artefact.Metadata, wheel: str) -> tuple[Contradiction, ...]
 
 def _before(catalog: Catalog, package: str, version: str) -> TensorflowRelease | None:
     """Return the release before; a nightly build comes after one of ``tensorflow``."""
-    rows = catalog.releases(PACKAGES[0] if package == NIGHTLY else package)
+    rows = catalog.releases(DISTRIBUTIONS[0] if package == NIGHTLY else package)
     older = [row for row in rows if versions.key(row.version) < versions.key(version)]
     return older[-1] if older else None
 

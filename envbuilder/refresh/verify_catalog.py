@@ -16,8 +16,9 @@ from envbuilder.pypi.pages import DistFile
 from envbuilder.refresh import agreement, artefact
 from envbuilder.refresh.agreement import Compared, Comparison, Reading, VerifyDocument
 from envbuilder.refresh.evidence import Evidence, read
-from envbuilder.refresh.indexed_wheels import JOBS, IndexedWheels, newest_python
+from envbuilder.refresh.indexed_wheels import IndexedWheels
 from envbuilder.support.console import Console
+from envbuilder.support.threads import WORKERS
 
 _EVERY = 50
 """Rows between two reports of the progress."""
@@ -46,7 +47,7 @@ def verify(
         ]
         checks += [partial(_package_day, row, indexed) for row in catalog.package_releases]
     found: list[Comparison] = []
-    with ThreadPoolExecutor(JOBS) as pool:
+    with ThreadPoolExecutor(WORKERS) as pool:
         for done, comparisons in enumerate(pool.map(lambda check: tuple(check()), checks), 1):
             found += comparisons
             if done % _EVERY == 0:
@@ -88,10 +89,9 @@ def _rows(catalog: Catalog, wanted: tuple[str, ...]) -> tuple[TensorflowRelease,
 
 
 def _release(row: TensorflowRelease, indexed: IndexedWheels) -> Iterator[Comparison]:
-    wheels = indexed.wheels(row.package, row.version)
     yield _day(row, "released", row.released, indexed.first_day(row.package, row.version))
-    yield agreement.with_wheels(row, artefact.wheel_sets(name for name, _ in wheels))
-    file = newest_python(wheels)
+    yield agreement.with_wheels(row, artefact.wheel_sets(name for name, _ in indexed.wheels(row.package, row.version)))
+    file = indexed.newest_python(row.package, row.version)
     if file is None:
         if row.wheels:
             yield agreement.unchecked(row, "requires", "the index has no x86-64 Linux wheel of it")
@@ -129,7 +129,7 @@ def _cuda_wheels(row: TensorflowRelease, indexed: IndexedWheels) -> Iterator[Com
         name, version = versions.pin(pin)
         if name in bounds and not bounds[name].contains(version, prereleases=True):
             bad.append(f"{pin} is outside of the extra's {name}{bounds[name]}")
-        file = newest_python(indexed.wheels(name, version))
+        file = indexed.newest_python(name, version)
         if file is None:
             bad.append(f"{pin} is not on the index")
         else:
@@ -190,7 +190,7 @@ def verify_binary(
 
     Raises NoClaimError for a missing wheel or one without GPU code, IndexUnavailableError if the index fails.
     """
-    file = newest_python(indexed.wheels(row.package, row.version))
+    file = indexed.newest_python(row.package, row.version)
     if file is None:
         raise NoClaimError(
             f"the index has no x86-64 Linux wheel of {agreement.name_of(row)}", hint="envbuilder catalog list"
