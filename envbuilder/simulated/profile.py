@@ -8,6 +8,7 @@ from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import DriverBranch, Gpu
 from envbuilder.errors import NoClaimError, UsageError
+from envbuilder.workspace import packaged_yaml
 
 EXAMPLE = "driver=470.57.02,gpu=A100,gpus=8,fail=no-device"
 _KEYS = ("driver", "libcuda", "gpu", "gpus", "memory", "fail")
@@ -19,27 +20,7 @@ _UNKNOWN_MEMORY_GIB = 16
 
 Forcing = tuple[str, int]
 
-_REFUSED = (("cuInit", 804),)
-
-FAILURES: dict[str, tuple[str, tuple[Forcing, ...]]] = {
-    "no-device": ("the container was given no GPU", ()),
-    "hidden": ("NVML sees the GPUs, CUDA none (CUDA_VISIBLE_DEVICES is empty)", (("cuInit", 100),)),
-    "driver-mismatch": ("the library is not the kernel module's version", (("cuInit", 803), ("nvmlInit_v2", 18))),
-    "forward-compat": ("a compatibility package on a GPU that it is not for", _REFUSED),
-    "not-ready": ("the fabric manager of an NVSwitch machine is not running", (("cuInit", 802),)),
-    "not-initialised": ("the driver says that it was not initialised", (("cuInit", 3),)),
-    "unknown-error": ("the kernel's memory module is missing or stale", (("cuInit", 999),)),
-    "stub": ("the link-time stub instead of a driver", (("cuInit", 34),)),
-    "busy": ("another process has the GPU", (("cuDevicePrimaryCtxRetain", 46), ("cuCtxCreate_v2", 46))),
-    "out-of-memory": (
-        "the GPU's memory is taken",
-        (("cuDevicePrimaryCtxRetain", 2), ("cuCtxCreate_v2", 2), ("cuMemAlloc_v2", 2)),
-    ),
-    "ecc": ("an uncorrectable memory error", (("cuDevicePrimaryCtxRetain", 214), ("cuCtxCreate_v2", 214))),
-    "gpu-lost": ("a GPU has fallen off the bus", (("cuInit", 999), ("nvmlDeviceGetHandleByIndex_v2", 15))),
-    "no-nvml": ("the container lacks NVML (the utility capability was not asked for)", ()),
-}
-"""Failures by name: a description, and the answers of the driver's functions (codes: ``cuda.h``, ``nvml.h``)."""
+FAILURES = packaged_yaml("simulated/failures.yaml", dict[str, dict[str, int]])
 
 
 class SimulatedGpu(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,7 +173,7 @@ def _named(fail: tuple[str, ...]) -> tuple[Forcing, ...]:
     forced: list[Forcing] = []
     for name in fail:
         if name in FAILURES:
-            forced += FAILURES[name][1]
+            forced += FAILURES[name].items()
         elif _FORCED.fullmatch(name):
             function, _, code = name.partition(":")
             forced.append((function, int(code)))
@@ -210,6 +191,6 @@ def _combination(
     if versions.key(libcuda) < versions.key(driver):
         return (("cuInit", 803),)
     if not all(gpu.data_center for gpu in gpus):
-        return _REFUSED
+        return (("cuInit", 804),)
     toolkit = catalog.toolkit(_branch(catalog, libcuda).cuda)
     return () if toolkit and module.branch in toolkit.forward_compat else (("cuInit", 803),)
