@@ -1,5 +1,7 @@
 """The facts of one inspected image, stored by its digest next to the matrices."""
 
+from typing import Any
+
 import msgspec
 
 from envbuilder import versions
@@ -89,7 +91,7 @@ def as_system(
         return None
     is_held = python in held
     others = () if wanted else tuple(one for one in (held if is_held else brought) if one != python)
-    source, verified = (facts.image,), "inspected by `envbuilder catalog inspect`"
+    origin: dict[str, Any] = {"source": (facts.image,), "verified": "inspected by `envbuilder catalog inspect`"}
     brings, sonames = None, tuple(library.soname for library in facts.libraries)
     if facts.cuda:
         brings = BaseImage(
@@ -101,10 +103,9 @@ def as_system(
             python=python,
             require_cuda=facts.require_cuda,
             flavor=name,
-            holds=ImageFlavor(name=name, tools=facts.tools, libraries=sonames, source=source, verified=verified),
+            holds=ImageFlavor(name=name, tools=facts.tools, libraries=sonames, **origin),
             forward_compat=facts.forward_compat,
-            source=source,
-            verified=verified,
+            **origin,
         )
     return OperatingSystem(
         name=name,
@@ -115,6 +116,5 @@ def as_system(
         package_source="" if is_held else facts.system,
         offers=others,
         brings=brings,
-        source=source,
-        verified=verified,
+        **origin,
     )

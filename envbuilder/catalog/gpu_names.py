@@ -41,11 +41,17 @@ class _Texts(msgspec.Struct, frozen=True):
     partners: tuple[str, ...]
     nvidia: str
     other_vendors: dict[str, str]
+    capability: str
+    virtual: str
+    form: str
+    noise: str
+    brands: str
+    forms: str
+    model: str
 
 
 @cache
 def texts() -> _Texts:
-    """Read the patterns; a name without a text around it needs none."""
     return packaged_yaml("catalog/texts/gpu_names.yaml", _Texts)
 
 
@@ -67,7 +73,7 @@ def read(text: str) -> GpuText:
         for name in tuple(found):
             found.update(dict.fromkeys(one.strip(" \"'|,;") for one in shorten(name)))
     names = tuple(name for name in found if name)
-    stated = _search(_CAPABILITY, text)
+    stated = _search(known.capability, text)
     return GpuText(
         names=names,
         capability=".".join(part for part in stated.groups() if part) if stated else "",
@@ -83,18 +89,6 @@ def other_vendor(text: str) -> str | None:
     return next((vendor for vendor, pattern in texts().other_vendors.items() if _search(pattern, text)), None)
 
 
-_CAPABILITY = r"compute ?capability:?\s*(\d{1,2})\.(\d)\b|\bmajor:\s*(\d{1,2})\s+minor:\s*(\d)\b"
-"""In TensorFlow's log lines: ``compute capability: 7.5``, before 2.1 ``major: 6 minor: 1``."""
-
-_VIRTUAL = (
-    r"^(?:(?:nvidia|grid|tesla|quadro)[ -])*(?P<board>[a-z0-9][a-z0-9 -]*?)"
-    r"-(?:\d-)?(?P<memory>\d{1,3})(?P<series>[ABCQ])(?:ME|NOME|GFX|MEGFX)?\d?$"
-)
-"""A virtual GPU's type: the board, memory in GB, and the series (NVIDIA's vGPU user guide): ``GRID A100D-3-40C``."""
-
-_FORM = r"(?<=\d)[a-z]{1,2}$"
-"""Letters after a board's number give its form and memory: ``A100D``, ``A100DX``, ``V100D``, ``H100XM``."""
-
 _COMPUTE_SERIES = frozenset("CQ")
 _LARGEST_ONLY = frozenset({"M6", "M10", "M60"})
 """Boards on which only the type ``8Q`` has CUDA."""
@@ -109,17 +103,21 @@ def _inside(patterns: tuple[Around, ...], text: str) -> Iterator[str]:
     yield from (found[1] for one in patterns if (found := _search(one.pattern, text)))
 
 
+def _cut(pattern: str, text: str, instead: str = " ") -> str:
+    return re.sub(pattern, instead, text, flags=re.IGNORECASE)
+
+
 def _without(pattern: str, text: str) -> Iterator[str]:
     if _search(pattern, text):
-        yield " ".join(re.sub(pattern, " ", text, flags=re.IGNORECASE).split())
+        yield " ".join(_cut(pattern, text).split())
 
 
 def _boards(text: str) -> Iterator[str]:
-    found = _search(_VIRTUAL, text)
+    found = _search(texts().virtual, text)
     if found is None:
         return
     board = found["board"]
-    for name in dict.fromkeys((board, re.sub(_FORM, "", board, flags=re.IGNORECASE))):
+    for name in dict.fromkeys((board, _cut(texts().form, board, ""))):
         if name.upper().startswith("RTX") and "ADA" not in name.upper():  # Ada's boards have it in their name
             yield f"Quadro {name}"
         yield name
@@ -127,7 +125,7 @@ def _boards(text: str) -> Iterator[str]:
 
 def _without_cuda(name: str) -> str:
     """Return the series of a virtual GPU without CUDA; '' for any other name."""
-    found = _search(_VIRTUAL, name)
+    found = _search(texts().virtual, name)
     if found is None:
         return ""
     series = found["series"].upper()
@@ -135,17 +133,6 @@ def _without_cuda(name: str) -> str:
     return series if series not in _COMPUTE_SERIES or small else ""
 
 
-_NOISE = re.compile(
-    r"\((?:r|tm)\)|\bnvidia\b|\bcorporation\b|\bgraphics\b|\bgpu\b|\bmig\b.*$|\b(?:super)?micro\b", re.IGNORECASE
-)
-_BRANDS = re.compile(r"\b(?:geforce|tesla|quadro|grid)\b", re.IGNORECASE)
-_FORMS = re.compile(
-    r"\b(?:sxm\d?|pci-?e|nvl|hbm\d?e?|fhhl|dgxs|hgx|active|sse2|\d+\s?gi?b?)\b|\blaptop\b|\bmobile\b"
-    r"|\b(?:with\s+)?max[- ]?q(?:\s+design)?\b",
-    re.IGNORECASE,
-)
-_MODEL = re.compile(r"\[([^\]]+)\]")
-"""The model in the output of ``lspci``: ``GP104 [GeForce GTX 1080] (rev a1)``."""
 _JOINED = re.compile(r"[^a-z0-9]+")
 
 Spellings = dict[str, tuple[Gpu, ...]]
@@ -160,7 +147,7 @@ class GpuNames:
     @cached_property
     def _exact(self) -> Spellings:
         names = [(name, row) for row in self._gpus for name in _written(row)]
-        return _index([*names, *((_NOISE.sub(" ", name), row) for name, row in names)])
+        return _index([*names, *((_cut(texts().noise, name), row) for name, row in names)])
 
     @cached_property
     def _loose(self) -> Spellings:
@@ -195,17 +182,18 @@ def _squeeze(text: str) -> str:
 
 def _forms(text: str) -> Iterator[str]:
     """Yield ever shorter spellings of a GPU's name, the most specific first."""
-    named = _MODEL.search(text)
+    known = texts()
+    named = re.search(known.model, text)
     text = named[1] if named else text
-    plain = _NOISE.sub(" ", text)
-    bare = _FORMS.sub(" ", re.sub(r"[-/_]", " ", plain))
-    for spelling in (text, plain, bare, _BRANDS.sub(" ", plain), _BRANDS.sub(" ", bare)):
+    plain = _cut(known.noise, text)
+    bare = _cut(known.forms, re.sub(r"[-/_]", " ", plain))
+    for spelling in (text, plain, bare, _cut(known.brands, plain), _cut(known.brands, bare)):
         if squeezed := _squeeze(spelling):
             yield squeezed
 
 
 def _without_line(name: str) -> Iterator[str]:
     """Yield the name of a GeForce without ``RTX`` or ``GTX``, as people write it: ``2080ti``."""
-    squeezed = _squeeze(_BRANDS.sub(" ", _NOISE.sub(" ", name)))
+    squeezed = _squeeze(_cut(texts().brands, _cut(texts().noise, name)))
     if name.startswith("GeForce") and re.match(r"^(?:rtx|gtx|gt)\d", squeezed):
         yield re.sub(r"^(?:rtx|gtx|gt)", "", squeezed)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import cache, cached_property, partial
-from typing import Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import msgspec
 
@@ -92,6 +92,7 @@ def _covers(row: FieldReport | ProcessorNeed, version: str) -> bool:
 
 def _with_packages(below: OperatingSystem, row: SystemCuda) -> OperatingSystem:
     """Return a system with the CUDA of its own packages, described like an image with these files."""
+    origin: dict[str, Any] = {"source": row.source, "verified": row.verified}
     brings = BaseImage(
         name=row.name,
         cuda=row.cuda,
@@ -99,16 +100,11 @@ def _with_packages(below: OperatingSystem, row: SystemCuda) -> OperatingSystem:
         glibc=below.glibc,
         python=below.python,
         flavor=row.name,
-        holds=ImageFlavor(
-            name=row.name, tools=row.tools, libraries=row.libraries, source=row.source, verified=row.verified
-        ),
+        holds=ImageFlavor(name=row.name, tools=row.tools, libraries=row.libraries, **origin),
         forward_compat=False,
-        source=row.source,
-        verified=row.verified,
+        **origin,
     )
-    return msgspec.structs.replace(
-        below, name=row.name, short=row.short, source=row.source, verified=row.verified, brings=brings, packages=row
-    )
+    return msgspec.structs.replace(below, name=row.name, short=row.short, brings=brings, packages=row, **origin)
 
 
 def _python(systems: Iterable[OperatingSystem], others: Iterable[OtherSystem], pieces: list[str]) -> PlainImage | None:
