@@ -105,7 +105,7 @@ def place(
 ) -> tuple[Cell, ...]:
     cells = []
     for environment, host in itertools.product(environments, hosts):
-        found = findings_on(environment, host.driver, host.gpus, catalog, host.arch, avx=avx)
+        found = findings_on(environment, host, catalog, avx=avx)
         first, judged = obstacle(found), compatible(found)
         why = first.message if first is not None else ""
         cells.append(Cell(host=host.name, environment=environment.id, compatible=judged, findings=found, why=why))
@@ -113,33 +113,27 @@ def place(
 
 
 def findings_on(
-    environment: Environment,
-    driver: str | None,
-    gpus: tuple[str, ...],
-    catalog: Catalog,
-    arch: str | None = None,
-    *,
-    avx: bool | None = None,
+    environment: Environment, host: FleetHost, catalog: Catalog, *, avx: bool | None = None
 ) -> tuple[Finding, ...]:
-    """Predict the findings of an environment on a host with this driver and these GPUs.
+    """Predict the findings of an environment on a host.
 
-    Environments built here have no forward-compatibility package. ``arch`` None is the one that the GPUs require, or
-    any; ``avx`` False is a processor without it.
+    Environments built here have no forward-compatibility package. A host without ``arch`` has the one that its GPUs
+    require, or any; ``avx`` False is a processor without it.
     """
     if avx is False:
         bare = Question(tensorflow=environment.tensorflow, package=environment.package, gpu=False, avx=False)
         missing = tuple(row for row in findings_of(bare, catalog) if row.code is Code.CPU_FEATURE_MISSING)
-        return (*missing, *findings_on(environment, driver, gpus, catalog, arch))
-    devices, _ = unknown.find_devices(gpus, (), catalog)
-    here = arch or unknown.required_arch(devices, catalog) or environment.arch
+        return (*missing, *findings_on(environment, host, catalog))
+    devices, _ = unknown.find_devices(host.gpus, (), catalog)
+    here = host.arch or unknown.required_arch(devices, catalog) or environment.arch
     if here != environment.arch:
         fields = {"environment": environment.id, "required": environment.arch, "arch": here}
         return (finding(Code.ARCH_MISMATCH, "host", **fields),)
     if environment.flavor == "cpu":
         return ()
-    if driver is None or not gpus:
+    if host.driver is None or not host.gpus:
         return (finding(Code.GPU_NOT_VISIBLE, "no_driver", environment=environment.id),)
-    return findings_with(environment, driver, gpus, catalog)
+    return findings_with(environment, host.driver, host.gpus, catalog)
 
 
 def findings_with(
@@ -259,7 +253,7 @@ _WITHOUT_WHEELS = frozenset({Code.CUDA_MISMATCH, Code.NOT_INSTALLABLE})
 def _findings(environment: Environment, host: FleetHost, catalog: Catalog, *, avx: bool | None) -> tuple[Finding, ...]:
     if environment.flavor == "gpu" and not (host.driver and host.gpus):
         return findings_with(environment, host.driver, host.gpus, catalog)
-    return findings_on(environment, host.driver, host.gpus, catalog, host.arch, avx=avx)
+    return findings_on(environment, host, catalog, avx=avx)
 
 
 def _reason(found: tuple[Finding, ...]) -> Finding | None:

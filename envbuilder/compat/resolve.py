@@ -329,14 +329,8 @@ def _system_cuda(system: OperatingSystem, installed: CudaInstallation) -> System
     row = system.packages
     if row is None or installed.cudnn is None:
         return msgspec.UNSET
-    return SystemCuda(
-        os=row.os,
-        component=row.component,
-        repository=row.repository,
-        folders=row.folders,
-        packages=row.packages,
-        cudnn=f"{row.cudnn_wheel}=={installed.cudnn}",
-    )
+    own = {name: getattr(row, name) for name in ("os", "component", "repository", "folders", "packages")}
+    return SystemCuda(**own, cudnn=f"{row.cudnn_wheel}=={installed.cudnn}")
 
 
 def _registry_base(system: OperatingSystem, python: str, *, gpu: bool) -> RegistryBase | msgspec.UnsetType:

@@ -236,7 +236,8 @@ def compare_hosts(
 ) -> tuple[document.HostChange, ...]:
     rows = []
     for host, gpu in ((each, gpu) for each in fleet for gpu in dict.fromkeys(each.gpus)):
-        before, after = (findings_on(one, host.driver, (gpu,), catalog, host.arch) for one in (old, new))
+        alone = msgspec.structs.replace(host, gpus=(gpu,))
+        before, after = (findings_on(one, alone, catalog) for one in (old, new))
         states = {"old": state(before), "new": state(after)}
         rows.append(
             document.HostChange(host=host.name, gpu=gpu, driver=host.driver or "none", findings=after, **states)

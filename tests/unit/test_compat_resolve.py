@@ -12,7 +12,7 @@ from table_rows import rows
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.compat.binding import bind
-from envbuilder.compat.fleet import findings_on
+from envbuilder.compat.fleet import FleetHost, findings_on
 from envbuilder.compat.question import Question
 from envbuilder.compat.resolve import resolve
 from envbuilder.compat.rules import evaluate
@@ -100,19 +100,14 @@ HOSTS = [
 
 @pytest.mark.parametrize(("driver", "gpu"), HOSTS)
 def test_plan_and_check_agree_on_a_base_that_brings_cuda(driver: str, gpu: str) -> None:
+    host = FleetHost(name="host", driver=driver, gpus=(gpu,))
     for one in CLASSIC:
-        asked = Question(
-            tensorflow=one.tensorflow,
-            python=one.python,
-            base_image=one.os,
-            install="system",
-            driver=driver,
-            gpus=(gpu,),
-        )
+        asked = Question(tensorflow=one.tensorflow, python=one.python, base_image=one.os, install="system")
+        asked = msgspec.structs.replace(asked, driver=driver, gpus=host.gpus)
         candidate = bind(asked, CATALOG).candidate
         assert candidate is not None
         said = [(row.severity, row.code, row.message) for row in evaluate(candidate, CATALOG, ("cuda",))]
-        ours = [(row.severity, row.code, row.message) for row in findings_on(one, driver, (gpu,), CATALOG)]
+        ours = [(row.severity, row.code, row.message) for row in findings_on(one, host, CATALOG)]
         assert ours == said, (one.id, driver, gpu)
 
 
