@@ -15,9 +15,8 @@ from envbuilder.cli.options import format_option, profile_option
 def command(names: tuple[str, ...], listed: bool, profile: Literal["quick", "full"], form: str) -> None:  # noqa: FBT001
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
-    from envbuilder.controls import text
-    from envbuilder.controls.control import named
-    from envbuilder.controls.run import Controller
+    from envbuilder.controls.control import list_text, listed_of, named
+    from envbuilder.controls.run import Controller, as_text
     from envbuilder.engine.docker import connect
     from envbuilder.pypi.client import open_index
     from envbuilder.support.console import Console
@@ -25,7 +24,7 @@ def command(names: tuple[str, ...], listed: bool, profile: Literal["quick", "ful
 
     controls = named(names)
     if listed:
-        finish(text.listed(controls), form, text.list_text)
+        finish(listed_of(controls), form, list_text)
     workspace = Workspace.here()
     controller = Controller(workspace, connect(), open_index(), load(), Console(), profile)
-    finish(controller.run(controls), form, text.as_text)
+    finish(controller.run(controls), form, as_text)

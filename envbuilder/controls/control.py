@@ -1,5 +1,6 @@
 """The negative controls: what a control is, and the table (`controls.yaml`)."""
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Literal
 
@@ -9,6 +10,7 @@ from envbuilder.errors import UsageError
 from envbuilder.finding import Code
 from envbuilder.image.host_settings import WITH_HOST
 from envbuilder.support import decoding
+from envbuilder.support.tables import table
 from envbuilder.validation.suite_plan import Check, Profile
 from envbuilder.workspace import packaged_yaml
 
@@ -131,3 +133,29 @@ def named(names: tuple[str, ...]) -> tuple[Control, ...]:
     if unknown:
         raise UsageError(f"unknown control: {', '.join(unknown)}", hint="one of: " + ", ".join(known))
     return tuple(control for control in controls() if not names or control.name in names)
+
+
+class ControlListed(msgspec.Struct, frozen=True, kw_only=True):
+    """One control: the good environment, the defect, and the one finding that it must lead to."""
+
+    control: str
+    base: Base
+    expected: Code | None
+    broken: str
+
+
+class ControlListDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of ``envbuilder controls --list``."""
+
+    schema: str = "envbuilder/control-list/v1"
+    controls: tuple[ControlListed, ...]
+
+
+def listed_of(controls: Sequence[Control]) -> ControlListDocument:
+    rows = (ControlListed(control=one.name, base=one.base, expected=one.code, broken=one.broken) for one in controls)
+    return ControlListDocument(controls=tuple(rows))
+
+
+def list_text(document: ControlListDocument) -> str:
+    rows = [(one.control, one.base, one.expected or "no failures", one.broken) for one in document.controls]
+    return table(("control", "environment", "must find", "defect"), rows)

@@ -25,6 +25,7 @@ from envbuilder.pypi.client import PackageIndex
 from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
 from envbuilder.support.console import Console
+from envbuilder.support.tables import table
 from envbuilder.validation.image_files import read_layers
 from envbuilder.validation.suite_plan import Profile
 from envbuilder.validation.validate import ValidationRequest, validate
@@ -63,6 +64,22 @@ class ControlsDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str = "envbuilder/controls/v1"
     rows: tuple[ControlRow, ...]
+
+
+def as_text(document: ControlsDocument) -> str:
+    rows = [
+        (
+            row.control,
+            row.expected or "no failures",
+            ", ".join(row.found) or "no failures",
+            ", ".join(row.red),
+            row.verdict,
+            f"{row.build_s + row.validate_s:.0f} s",
+            row.wrong or "ok",
+        )
+        for row in document.rows
+    ]
+    return table(("control", "must find", "found", "failed checks", "verdict", "time", ""), rows)
 
 
 @dataclass

@@ -19,6 +19,7 @@ from envbuilder.support import terminal_text
 from envbuilder.upgrade import observe
 from envbuilder.upgrade.build import ImageBuilder
 from envbuilder.upgrade.pairs import Axis, UpgradeOptions
+from envbuilder.upgrade.text import wording, write
 from envbuilder.verdict import CheckResult
 from envbuilder.workspace import content_key, read_document, remove, write_document
 
@@ -43,16 +44,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def why(self) -> str:
-        return _WHY[self.outcome].format(self)
-
-
-_WHY: dict[Outcome, str] = {
-    "good": "the command succeeds there",
-    "bad": "the command fails there (exit code {0.exit_code}): {0.line}",
-    "unbuildable": "it cannot be built: {0.reason}",
-    "unstable": "the command is not stable there: failed {0.failed} of {0.runs} runs: {0.line}",
-    "other": "the command fails there in another way (exit code {0.exit_code}): {0.line}",
-}
+        return write(wording().answers[self.outcome], self)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):

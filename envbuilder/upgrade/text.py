@@ -142,6 +142,7 @@ Section = tuple[str, SectionText, list[tuple[str, ...]]]
 
 class Wording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     words: dict[str, str]
+    answers: dict[str, str]
     clauses: dict[str, ClauseText]
     details: dict[str, str]
     sections: dict[str, SectionText]

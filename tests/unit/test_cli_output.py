@@ -29,8 +29,8 @@ from envbuilder.cli.schema_command import DOCUMENTS, schema, schema_of
 from envbuilder.compat import check_text
 from envbuilder.compat.check import check as check_question
 from envbuilder.compat.question import Question
-from envbuilder.controls import text as controls_text
-from envbuilder.controls.control import named
+from envbuilder.controls.control import list_text, listed_of, named
+from envbuilder.controls.run import as_text as controls_as_text
 from envbuilder.jobs import choose, clean, compatibility, doctor, explain, plan, run
 from envbuilder.jobs.fleet import job as fleet_job
 from envbuilder.jobs.fleet.run import as_text as fleet_text
@@ -127,8 +127,8 @@ def cases(folder: Path) -> Iterator[Case]:
     yield Case(("explain",), explain.explain(refused.id, str(folder / "matrix.yaml"), folder, CATALOG), explain.as_text)
     for one in (verdict(), failed_verdict(), inconclusive_verdict(), gpu_verdict(simulated=True)):
         yield Case(("validate",), one, validate_request.as_text)
-    yield Case(("controls",), sample("controls"), controls_text.as_text)
-    yield Case(("controls",), controls_text.listed(named(())), controls_text.list_text)
+    yield Case(("controls",), sample("controls"), controls_as_text)
+    yield Case(("controls",), listed_of(named(())), list_text)
     yield Case(("publish",), sample("published"), results.as_text)
     yield Case(("publish",), sample("planned tags"), results.as_text)
     yield Case(("verify",), sample("accepted"), verification.as_text)
