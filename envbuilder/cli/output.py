@@ -128,26 +128,22 @@ class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def document_of(error: BaseException, exit_code: int) -> ErrorDocument:
+    where = None
     match error:
         case EnvbuilderError():
-            message = terminal_text.without_keys(error.message)
-            return ErrorDocument(exit_code=exit_code, message=message, next=error.hint, where=_where(error))
+            message, step, where = terminal_text.without_keys(error.message), error.hint, _where(error)
         case click.ClickException():
             context = getattr(error, "ctx", None)
             step, names = f"{_command(context)} --help", [one.name for one in context.command.params] if context else []
             if isinstance(error, click.NoSuchOption) and CMD in names:
                 step += "; put -- before CMD"
             message = terminal_text.without_keys(error.format_message())
-            return ErrorDocument(exit_code=exit_code, message=message, next=step)
         case KeyboardInterrupt() | click.Abort():
-            return ErrorDocument(
-                exit_code=exit_code, message="interrupted", next="run the same command again to continue"
-            )
+            message, step = "interrupted", "run the same command again to continue"
         case _:
             message = f"a bug in envbuilder: {type(error).__name__}: {error}"
-            return ErrorDocument(
-                exit_code=exit_code, message=message, next="report it with the traceback on standard error"
-            )
+            step = "report it with the traceback on standard error"
+    return ErrorDocument(exit_code=exit_code, message=message, next=step, where=where)
 
 
 def _command(context: click.Context | None) -> str:

@@ -16,12 +16,7 @@ from envbuilder.image.build import ImageRecord
 from envbuilder.matrix import Matrix
 from envbuilder.upgrade.policy import Policy
 
-FILES: tuple[tuple[str, Any], ...] = (
-    ("matrix", Matrix),
-    ("environment", Environment),
-    ("fleet", Fleet),
-    ("upgrade-policy", Policy),
-)
+FILES: dict[str, Any] = {"matrix": Matrix, "environment": Environment, "fleet": Fleet, "upgrade-policy": Policy}
 """Files without a field ``schema``, by name."""
 
 
@@ -45,7 +40,7 @@ def schema_of(kind: type[msgspec.Struct]) -> str:
     return next(str(field.default) for field in msgspec.structs.fields(kind) if field.name == "schema")
 
 
-NAMES: dict[str, Any] = {**dict(FILES), **{schema_of(kind).split("/")[1]: kind for kind in DOCUMENTS}}
+NAMES: dict[str, Any] = {**FILES, **{schema_of(kind).split("/")[1]: kind for kind in DOCUMENTS}}
 
 
 def schema(name: str) -> dict[str, Any]:
