@@ -32,7 +32,6 @@ from envbuilder.finding import Code, Finding, Severity
 from envbuilder.matrix import Include, Matrix
 
 CATALOG = load()
-RTX_3090 = "--tensorflow 2.4.1 --cuda 11.2 --driver 460.32.03 --gpu RTX3090"
 
 
 @rows

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from fake_engine import FakeEngine
+from table_rows import beside, rows
 
 from envbuilder import host
 from envbuilder.catalog.store import load
@@ -15,12 +16,11 @@ from envbuilder.choice import choose
 from envbuilder.engine.port import Engine
 from envbuilder.errors import InfrastructureError
 from envbuilder.jobs.doctor import Diagnosis, Tool, as_text, diagnose
-from envbuilder.verdict import GpuSeen, HostRef
+from envbuilder.verdict import HostRef
 from envbuilder.workspace import Workspace
 
 CATALOG = load()
-H100 = GpuSeen(name="NVIDIA H100 80GB HBM3", compute_capability="9.0", memory=80 << 30)
-GPU_HOST = HostRef(driver="570.124.06", gpus=(H100,), cpus=8, persistence=True)
+GPU_HOST = msgspec.convert(beside(__file__)["GPU_HOST"], HostRef)
 TOOLS = (Tool(name="uv", path="/usr/bin/uv", purpose=""), Tool(name="mmdebstrap", path=None, purpose=""))
 
 
@@ -73,39 +73,18 @@ def test_without_an_engine_the_rest_is_still_answered() -> None:
     assert "environments would run here with an engine" in as_text(found)
 
 
-UNKNOWN = GpuSeen(name="NVIDIA Z9999", compute_capability="")
-
-
-@pytest.mark.parametrize(
-    ("changes", "more", "expected", "words"),
-    [
-        ({}, {"arch": "aarch64"}, (False, False), ("x86_64", "aarch64")),
-        ({"driver": "450.80.02"}, {}, (True, False), ("450.80.02",)),
-        ({"gpus": (UNKNOWN,)}, {}, (True, None), ("Z9999",)),
-        ({}, {"avx": False}, (False, False), ("AVX",)),
-    ],
-    ids=["another machine", "an old driver", "an unknown GPU", "no AVX"],
-)
+@rows
 def test_environments_that_do_not_run_have_their_reason(
-    changes: dict[str, Any], more: dict[str, Any], expected: tuple[bool, bool | None], words: tuple[str, ...]
+    host: HostRef, more: dict[str, Any], expected: tuple[bool, bool | None], words: tuple[str, ...]
 ) -> None:
-    found = doctor(msgspec.structs.replace(GPU_HOST, **changes), **more)
+    found = doctor(host, **more)
     assert tuple(runs(found).values()) == expected
     reasons = [cell.why for cell in found.environments if cell.compatible is not True]
     assert all(word in why for why in reasons for word in words), reasons
     assert ("AVX" in said(found)) is ("AVX" in words)
 
 
-@pytest.mark.parametrize(
-    ("host", "words"),
-    [
-        (msgspec.structs.replace(GPU_HOST, gpus=()), "reports no GPU"),
-        (msgspec.structs.replace(GPU_HOST, persistence=False), "persistence mode is off"),
-        (GPU_HOST, "cannot pass GPUs"),
-        (HostRef(), "no source of base images"),
-    ],
-    ids=["no GPU answers", "no persistence", "no GPU runtime", "no base"],
-)
+@rows
 def test_troubles_are_named(host: HostRef, words: str) -> None:
     assert said(doctor(host, FakeEngine)).count(words) == 1
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-import pytest
 import shipped
 from factories import workspace
+from table_rows import rows
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
@@ -40,21 +40,13 @@ def test_page_reads_back_in_the_order_of_the_matrix() -> None:
     assert shipped.parse(shipped.render(old, (NAME,))) == {NAME: ROW}
 
 
-@pytest.mark.parametrize(
-    ("row", "lock", "due"),
-    [
-        (None, LOCK, True),
-        (ROW, LOCK, False),
-        (ROW, "", True),
-        ({**ROW, "suite": "another", "date": "2025-01-01", "size": "9.99"}, LOCK, False),
-        ({**ROW, "verdict": "PASSED", "level": "multi-gpu"}, LOCK, False),
-        ({**ROW, "lock": "0123456789abcdef"}, LOCK, True),
-        ({**ROW, "verdict": "FAILED"}, LOCK, True),
-        ({**ROW, "level": "load"}, LOCK, True),
-    ],
-)
-def test_environment_without_a_good_row_of_its_lock_is_due(row: dict[str, str] | None, lock: str, *, due: bool) -> None:
-    assert shipped.is_due(row, lock) == due
+@rows
+def test_environment_without_a_good_row_of_its_lock_is_due(changes: dict[str, str], lock: str, *, due: bool) -> None:
+    assert shipped.is_due({**ROW, **changes}, lock) == due
+
+
+def test_environment_without_a_row_is_due() -> None:
+    assert shipped.is_due(None, LOCK)
 
 
 def test_environment_without_a_record_of_its_build_files_is_repeated(tmp_path: Path) -> None:

@@ -166,13 +166,7 @@ def test_images_own_paths_come_after_the_simulated_driver(cache: Path) -> None:
     assert set(simulation.files) == {"simulated/libcuda.so.1", "simulated/profile"}
 
 
-FACTS = {
-    "minimum_driver": "525.60.13",
-    "cuda": "12.5",
-    "simulated": True,
-    "cubins": ["6.0", "7.0", "8.0", "8.9", "9.0"],
-    "ptx": ["9.0"],
-}
+FACTS = PROGRAMS["facts"]
 KERNELS = ROOT / "tests" / "data" / "device_code" / "libkernels.so"
 """Among its constants: two generated fat binaries, with machine code for 7.5 and PTX of ISA 9.0 for sm_90a."""
 

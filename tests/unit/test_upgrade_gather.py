@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from factories import failed_verdict, verdict
 from fake_engine import FakeEngine, Script
-from table_rows import rows
+from table_rows import beside, rows
 from upgrades import options, side
 
 from envbuilder.catalog.store import load
@@ -33,13 +33,7 @@ SUITE = UserSuite({"test_a.py": b"1"}, ("test_a.py",), ())
 OBSERVED = {"inventory", "surface", "numerics", "warning_lines"}
 ROUNDS = 3
 
-ANSWERS: dict[str, Any] = {
-    "inventory": {"python": "3.11"},
-    "surface": {"version": "2.20.0"},
-    "numerics": {},
-    "warning_lines": {},
-    "timing": {"seconds": {"start.total": 1.0}, "bytes": {"memory.start": 5e8}},
-}
+ANSWERS = beside(__file__)["ANSWERS"]
 
 
 @dataclass

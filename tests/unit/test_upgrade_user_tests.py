@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 from fake_engine import FakeEngine, Script
-from table_rows import rows
+from table_rows import beside, rows
 
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.errors import UsageError
@@ -84,14 +84,7 @@ def test_digest_of_a_suite_covers_every_file_and_limit(suite: UserSuite) -> None
     assert suite.only({X}).digest == suite.digest
 
 
-FOLDER = {
-    "test_a.py": "",
-    "sub/b_test.py": "",
-    "conftest.py": "",
-    "helper.py": "x = 1",
-    "train.py": 'if __name__ == "__main__":\n    pass\n',
-    "check.sh": "",
-}
+FOLDER = beside(__file__)["FOLDER"]
 
 
 def test_suite_contains_pytest_files_and_scripts(tmp_path: Path) -> None:
