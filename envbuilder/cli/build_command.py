@@ -4,11 +4,11 @@ from typing import Any
 
 import click
 
-from envbuilder.cli.run_command import build_options, run_matrix
+from envbuilder.cli.options import parameters
+from envbuilder.cli.run_command import run_matrix
 
 
 @click.command("build")
-@build_options
-@click.option("--no-cache", is_flag=True)
+@parameters("build")
 def command(form: str, *, allow: tuple[str, ...], **values: Any) -> None:  # noqa: ANN401 - click's values
     run_matrix(values, form, allow, validate=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from envbuilder.cli.options import FilePath
+from envbuilder.cli.options import parameters
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.support import decoding, subprocesses
 from envbuilder.workspace import packaged
@@ -17,8 +17,7 @@ PROBE = "probes/capture.py"
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--python", default=sys.executable)
-@click.option("--output", type=FilePath(path_type=Path, dir_okay=False))
-@click.option("--script", is_flag=True)
+@parameters("capture")
 def command(python: str, output: Path | None, *, script: bool) -> None:
     from envbuilder.cli.output import write_output
 

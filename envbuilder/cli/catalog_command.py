@@ -5,7 +5,7 @@ from functools import partial
 import click
 
 from envbuilder.catalog import store
-from envbuilder.cli.options import format_option
+from envbuilder.cli.options import parameters
 from envbuilder.cli.output import finish
 from envbuilder.support.console import Console
 
@@ -21,10 +21,7 @@ def command() -> None: ...
 
 
 @command.command("list")
-@click.argument("table", required=False, metavar="[TABLE]")
-@click.option("-s", "--select", "selectors", multiple=True, metavar="SELECTOR")
-@click.option("-v", "--verbose", is_flag=True)
-@format_option
+@parameters("catalog list")
 def list_command(table: str | None, form: str, *, selectors: tuple[str, ...], verbose: bool) -> None:
     from envbuilder.cli import catalog_listing as listing
 
@@ -33,8 +30,7 @@ def list_command(table: str | None, form: str, *, selectors: tuple[str, ...], ve
 
 
 @command.command("table")
-@click.argument("table", required=False, metavar="[TABLE]")
-@click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
+@parameters("catalog table")
 def table_command(table: str | None, form: str) -> None:
     from envbuilder.jobs import compatibility
 
@@ -44,11 +40,7 @@ def table_command(table: str | None, form: str) -> None:
 
 
 @command.command("verify")
-@click.argument("version", nargs=-1, metavar="[VERSION]...")
-@click.option("--binary", is_flag=True)
-@click.option("--fresh", is_flag=True)
-@click.option("--all", "everything", is_flag=True)
-@format_option
+@parameters("catalog verify")
 def verify_command(version: tuple[str, ...], form: str, *, binary: bool, fresh: bool, everything: bool) -> None:
     from envbuilder.pypi.client import open_index
     from envbuilder.refresh import evidence, verify_catalog
@@ -60,10 +52,7 @@ def verify_command(version: tuple[str, ...], form: str, *, binary: bool, fresh: 
 
 
 @command.command("refresh")
-@click.argument("version", nargs=-1, metavar="[VERSION]...")
-@click.option("--package")
-@click.option("--write", is_flag=True)
-@format_option
+@parameters("catalog refresh")
 def refresh_command(version: tuple[str, ...], package: str | None, form: str, *, write: bool) -> None:
     from envbuilder.pypi.client import open_index
     from envbuilder.refresh import evidence, propose, rows_file
@@ -77,8 +66,7 @@ def refresh_command(version: tuple[str, ...], package: str | None, form: str, *,
 
 
 @command.command("inspect")
-@click.argument("image", metavar="IMAGE")
-@format_option
+@parameters("catalog inspect")
 def inspect_command(image: str, form: str) -> None:
     from envbuilder.engine.docker import connect
     from envbuilder.jobs.base_inspection import inspect_base

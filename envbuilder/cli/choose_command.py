@@ -7,14 +7,11 @@ from typing import Any
 import click
 import msgspec
 
-from envbuilder.cli.options import FilePath, choice_options, format_option
+from envbuilder.cli.options import parameters
 
 
 @click.command("choose")
-@choice_options
-@click.option("--from", "source", metavar="HOST/REPOSITORY")
-@click.option("--key", "keys", multiple=True, type=FilePath(path_type=Path))
-@format_option
+@parameters("choose")
 def command(form: str, source: str | None, keys: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401 - click's
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish, warn_of_age

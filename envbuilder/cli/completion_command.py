@@ -4,10 +4,11 @@ import click
 from click.shell_completion import get_completion_class
 
 from envbuilder.cli import COMPLETION, root
+from envbuilder.cli.options import parameters
 
 
 @click.command("completion")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@parameters("completion")
 def command(shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None  # noqa: S101 - click has each of the three

@@ -4,14 +4,11 @@ from typing import Literal
 
 import click
 
-from envbuilder.cli.options import format_option, profile_option
+from envbuilder.cli.options import parameters
 
 
 @click.command("controls")
-@click.argument("names", nargs=-1, metavar="[CONTROL]...")
-@click.option("--list", "listed", is_flag=True)
-@profile_option
-@format_option
+@parameters("controls")
 def command(names: tuple[str, ...], listed: bool, profile: Literal["quick", "full"], form: str) -> None:  # noqa: FBT001
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish

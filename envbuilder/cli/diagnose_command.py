@@ -6,7 +6,7 @@ import sys
 import click
 import msgspec
 
-from envbuilder.cli.options import format_option
+from envbuilder.cli.options import parameters
 
 _ENGINES = frozenset({"docker", "podman"})
 _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]*")
@@ -14,9 +14,7 @@ _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]*")
 
 @click.command("diagnose")
 @click.option("--python", default=sys.executable, metavar="PATH|COMMAND")
-@click.option("--captured", metavar="FILE|-")
-@click.option("--startup", is_flag=True)
-@format_option
+@parameters("diagnose")
 def command(python: str, captured: str | None, *, startup: bool, form: str) -> None:
     from envbuilder.catalog.store import load
     from envbuilder.cli.capture_command import capture, words_of

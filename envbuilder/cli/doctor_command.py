@@ -2,13 +2,11 @@
 
 import click
 
-from envbuilder.cli.options import format_option, matrix_argument, select_option
+from envbuilder.cli.options import parameters
 
 
 @click.command("doctor")
-@matrix_argument
-@select_option
-@format_option
+@parameters("doctor")
 def command(matrix: str | None, selectors: tuple[str, ...], form: str) -> None:
     from envbuilder import host
     from envbuilder.catalog.store import load

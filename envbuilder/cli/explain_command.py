@@ -2,13 +2,11 @@
 
 import click
 
-from envbuilder.cli.options import complete_explained, format_option, matrix_option
+from envbuilder.cli.options import parameters
 
 
 @click.command("explain")
-@click.argument("name", metavar="CODE|ENV-ID", shell_complete=complete_explained)
-@matrix_option
-@format_option
+@parameters("explain")
 def command(name: str, matrix: str | None, form: str) -> None:
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish

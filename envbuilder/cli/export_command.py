@@ -6,20 +6,13 @@ from pathlib import Path
 
 import click
 
-from envbuilder.cli.options import FilePath, complete_matrix, moment, repository_option, select_option
+from envbuilder.cli.options import moment, parameters
 
-_OF_VERDICTS = ("junit", "markdown", "prometheus")
 _OF_ENVIRONMENTS = ("compose", "devcontainer", "kubernetes", "github", "gitlab")
 
 
 @click.command("export")
-@click.argument("form", type=click.Choice([*_OF_VERDICTS, *_OF_ENVIRONMENTS]), metavar="FORMAT")
-@click.argument("files", nargs=-1, metavar="[VERDICT.json|MATRIX]…", shell_complete=complete_matrix)
-@select_option
-@repository_option
-@click.option("--store", type=FilePath(path_type=Path, exists=True, file_okay=False))
-@click.option("--since", metavar="TIME")
-@click.option("-o", "--output", type=FilePath(path_type=Path, dir_okay=False))
+@parameters("export")
 def command(
     form: str,
     files: tuple[str, ...],

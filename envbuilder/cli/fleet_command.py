@@ -2,7 +2,6 @@
 
 import os
 from functools import partial
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
@@ -10,41 +9,6 @@ import click
 from envbuilder.catalog.store import load
 from envbuilder.cli import options as common
 from envbuilder.cli.output import finish
-
-_FILE = common.FilePath(path_type=Path)
-
-_fleet = common.together(
-    common.matrix_argument,
-    common.select_option,
-    click.option("--fleet", required=True, type=_FILE, metavar="FILE"),
-    click.option("--from", "repository", required=True, metavar="HOST/REPOSITORY"),
-    click.option("--key", "keys", required=True, multiple=True, type=_FILE),
-    click.option("--max-age", default="90d", show_default=True, metavar="AGE"),
-    click.option("--again", is_flag=True),
-    common.format_option,
-)
-_insecure = click.option("--insecure", is_flag=True)
-
-_COMMANDS = {
-    "plan": (_fleet,),
-    "status": (_fleet,),
-    "run": (
-        _fleet,
-        common.profile_option,
-        click.option("--dask", default="local", metavar="local|ADDRESS"),
-        click.option("--build", is_flag=True),
-        click.option("--timeout", default="10m", show_default=True, metavar="AGE"),
-        _insecure,
-    ),
-    "export": (
-        click.argument("scheduler", type=click.Choice(["slurm", "kubernetes"]), metavar="slurm|kubernetes"),
-        _fleet,
-        common.profile_option,
-        click.option("--runner", default="", metavar="IMAGE"),
-        click.option("--pull-secret", default=""),
-        click.option("-o", "--output", type=common.FilePath(path_type=Path, file_okay=False), default="out/fleet"),
-    ),
-}
 
 
 @click.group("fleet")
@@ -57,13 +21,12 @@ def _answer(asked: Any, form: str, **values: Any) -> None:  # noqa: ANN401 - cli
     finish(answer(asked, common.read_options(FleetOptions, values), load()), form, as_text)
 
 
-for _asked, _parts in _COMMANDS.items():
-    command.command(_asked)(common.together(*_parts)(partial(_answer, _asked)))
+for _asked in ("plan", "status", "run", "export"):
+    command.command(_asked)(common.parameters(f"fleet {_asked}")(partial(_answer, _asked)))
 
 
 @command.command("prove")
-@click.argument("spec", type=click.File("rb"), metavar="FILE|-")
-@common.format_option
+@common.parameters("fleet prove")
 def prove_command(spec: BinaryIO, form: str) -> None:
     from envbuilder.jobs.fleet.job import as_text, prove
 
@@ -71,9 +34,7 @@ def prove_command(spec: BinaryIO, form: str) -> None:
 
 
 @command.command("worker")
-@click.argument("address")
-@click.option("--name", default="")
-@_insecure
+@common.parameters("fleet worker")
 def worker(address: str, name: str, *, insecure: bool) -> None:
     from envbuilder.jobs.fleet.workers import worker_command
 

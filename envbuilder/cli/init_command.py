@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from envbuilder.cli.options import FilePath, choice_options
+from envbuilder.cli.options import parameters
 from envbuilder.environment import Flavor, Variant
 
 _QUESTIONS = {
@@ -34,12 +34,7 @@ def _asked(values: dict[str, Any]) -> dict[str, Any]:
 
 
 @click.command("init")
-@click.argument("folder", required=False, metavar="[DIR]", type=FilePath(file_okay=False, path_type=Path))
-@choice_options
-@click.option("--package", "packages", multiple=True, metavar="REQUIREMENT")
-@click.option(
-    "--with", "forms", multiple=True, type=click.Choice(["compose", "devcontainer", "kubernetes", "github", "gitlab"])
-)
+@parameters("init")
 def command(
     folder: Path | None,
     *,

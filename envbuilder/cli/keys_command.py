@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from envbuilder.cli.options import FilePath
+from envbuilder.cli.options import parameters
 from envbuilder.errors import UsageError
 
 
@@ -15,8 +15,7 @@ def command() -> None: ...
 
 
 @command.command("new")
-@click.argument("folder", type=FilePath(path_type=Path, file_okay=False))
-@click.option("--expires", metavar="AGE")
+@parameters("keys new")
 def new(folder: Path, expires: str | None) -> None:
     from envbuilder.attest.keys import PRIVATE, PUBLIC, create
     from envbuilder.publish.verify_request import duration
@@ -46,7 +45,7 @@ def _end(seconds: float) -> datetime:
 
 
 @command.command("show")
-@click.argument("file", type=FilePath(path_type=Path, dir_okay=False))
+@parameters("keys show")
 def show(file: Path) -> None:
     from envbuilder.attest.keys import load_public_keys
 

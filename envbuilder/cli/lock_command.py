@@ -4,14 +4,11 @@ from typing import Any
 
 import click
 
-from envbuilder.cli.options import console_of, matrices_argument, progress_options, select_option
+from envbuilder.cli.options import console_of, parameters
 
 
 @click.command("lock")
-@matrices_argument
-@select_option
-@progress_options
-@click.option("--refresh", is_flag=True)
+@parameters("lock")
 def command(matrices: tuple[str, ...], selectors: tuple[str, ...], *, refresh: bool, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose_all

@@ -1,8 +1,9 @@
-"""Options that several commands share, so that they read and behave alike; help.yaml has their help texts."""
+"""Options and arguments of commands: parameters.yaml declares them, and help.yaml has their help texts."""
 
+import math
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,13 +16,14 @@ from envbuilder.errors import UsageError
 from envbuilder.image.host_settings import REPOSITORY, repository
 from envbuilder.support import decoding
 from envbuilder.support.console import Console, Mode
-from envbuilder.workspace import cache, cache_dir, cached, project_folder, settings_of
+from envbuilder.workspace import cache, cache_dir, cached, packaged_yaml, project_folder, settings_of
 
 CMD = "command"
 """The argument with a command of the user, which follows ``--``."""
 
 _Options = TypeVar("_Options")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_Decorator = Callable[[Any], Any]
 
 
 def read_options(kind: type[_Options], values: dict[str, Any]) -> _Options:
@@ -110,56 +112,13 @@ def _explained(context: click.Context) -> Iterable[str]:
     yield from _environments(context)
 
 
-complete_matrix, complete_environment, complete_gpu, complete_explained = map(
-    _completed, (_matrices, _environments, _gpus, _explained)
-)
-
-
-def together(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
-    """Return a decorator that adds these options, in this order."""
-
-    def add(command: _Command) -> _Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
-
-
-matrix_argument = click.argument("matrix", required=False, metavar="[MATRIX]", shell_complete=complete_matrix)
-
-matrices_argument = click.argument("matrices", nargs=-1, metavar="[MATRIX]...", shell_complete=complete_matrix)
-
-matrix_option = click.option("--matrix", metavar="MATRIX", shell_complete=complete_matrix)
-
-
-select_option = click.option(
-    "-s",
-    "--select",
-    "selectors",
-    multiple=True,
-    metavar="SELECTOR",
-    default=lambda: settings_of(Path.cwd()).select,
-    shell_complete=complete_environment,
-)
-
-format_option = click.option(
-    "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True
-)
+_COMPLETED = {"matrices": _matrices, "environments": _environments, "gpus": _gpus, "explained": _explained}
 
 
 def _use_repository(_context: click.Context, _option: click.Parameter, name: str | None) -> None:
     if name is not None:
         os.environ[REPOSITORY] = repository(name)
 
-
-repository_option = click.option("--repository", metavar="NAME", expose_value=False, callback=_use_repository)
-
-jobs_option = click.option(
-    "-j", "--jobs", type=click.IntRange(1, 64), default=min(2, os.cpu_count() or 1), show_default=True
-)
-
-profile_option = click.option("--profile", type=click.Choice(["quick", "full"]), default="quick", show_default=True)
 
 _GPUS = re.compile(r"(?:auto|none|all|[0-9]+(?:,[0-9]+)*)\Z")
 
@@ -171,55 +130,83 @@ def _checked_gpus(_context: click.Context, _option: click.Parameter, gpus: str) 
     return gpus
 
 
-gpus_option = click.option(
-    "--gpus", callback=_checked_gpus, default="auto", show_default=True, metavar="auto|none|all|0,1"
-)
-
-allow_option = click.option("--allow", multiple=True, type=click.Choice(["inconclusive"]))
-
-
 def _checked_cache(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
     from envbuilder.registry.reference import parse
 
     return parse(name).name if name is not None else None
 
 
-cache_option = click.option("--cache", callback=_checked_cache, metavar="HOST/REPOSITORY")
-progress_options = together(
-    click.option("--progress", type=click.Choice(get_args(Mode)), default="auto", show_default=True),
-    click.option("-v", "--verbose", is_flag=True),
-)
+def _finite(_context: click.Context, _option: click.Parameter, size: float | None) -> float | None:
+    """Reject NaN and infinity, which FloatRange accepts."""
+    if size is not None and not math.isfinite(size):
+        raise click.BadParameter(f"{size} is not a size.")
+    return size
+
+
+SHARED: Mapping[str, _Decorator] = {
+    "cache": click.option("--cache", callback=_checked_cache, metavar="HOST/REPOSITORY"),
+    "cache size": click.option("--cache", "cache_gb", type=click.FloatRange(min=0), callback=_finite, metavar="GB"),
+    "command": click.argument(CMD, nargs=-1, type=click.UNPROCESSED, metavar="[-- CMD]..."),
+    "gpus": click.option(
+        "--gpus", callback=_checked_gpus, default="auto", show_default=True, metavar="auto|none|all|0,1"
+    ),
+    "jobs": click.option(
+        "-j", "--jobs", type=click.IntRange(1, 64), default=min(2, os.cpu_count() or 1), show_default=True
+    ),
+    "progress": click.option("--progress", type=click.Choice(get_args(Mode)), default="auto", show_default=True),
+    "repository": click.option("--repository", metavar="NAME", expose_value=False, callback=_use_repository),
+    "select": click.option(
+        "-s",
+        "--select",
+        "selectors",
+        multiple=True,
+        metavar="SELECTOR",
+        default=lambda: settings_of(Path.cwd()).select,
+        shell_complete=_completed(_environments),
+    ),
+}
+"""Options with a default or a check of their own."""
+
+_MADE: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "choice": ("type", lambda names: click.Choice([*_flat(names)])),
+    "range": ("type", lambda bounds: click.IntRange(*bounds)),
+    "path": ("type", lambda more: FilePath(**{"path_type": Path, **more})),
+    "file": ("type", click.File),
+    "complete": ("shell_complete", lambda name: _completed(_COMPLETED[name])),
+}
+"""Settings of parameters.yaml: click's name of each, and what makes its value."""
+
+
+def parameters(words: str) -> Callable[[_Command], _Command]:
+    """Return a decorator that adds the parameters which parameters.yaml has for a command."""
+    rows = packaged_yaml("cli/parameters.yaml", dict[str, list[Any]])[words]
+
+    def add(command: _Command) -> _Command:
+        for row in reversed(list(_flat(rows))):
+            command = _decorator(row)(command)
+        return command
+
+    return add
+
+
+def _flat(rows: Iterable[Any]) -> Iterator[Any]:
+    """Yield the rows of a list, and of lists in it."""
+    for row in rows:
+        yield from _flat(row) if isinstance(row, list) else (row,)
+
+
+def _decorator(row: str | dict[str, dict[str, Any]]) -> _Decorator:
+    if isinstance(row, str):
+        return SHARED[row]
+    ((words, settings),) = row.items()
+    made = {_MADE[name][0]: _MADE[name][1](value) for name, value in settings.items() if name in _MADE}
+    plain = {name: value for name, value in settings.items() if name not in _MADE}
+    return (click.option if words.startswith("-") else click.argument)(*words.split(), **plain, **made)
 
 
 def console_of(values: dict[str, Any]) -> Console:
-    """Return the console that ``progress_options`` ask for, with the times of steps that an earlier command stored."""
+    """Return the console that a command's options ask for, with the times of steps that an earlier command stored."""
     path = cache_dir() / "step-times"
     stored = decoding.from_json(cached(path) or b"{}", dict[str, float])
     mode, verbose = values.pop("progress"), values.pop("verbose")
     return Console(mode, verbose=verbose, stored=stored, store=lambda times: cache(path, decoding.to_json(times)))
-
-
-sign_option = click.option("--key", "keys", multiple=True, type=FilePath(path_type=Path))
-
-keyless_option = click.option("--keyless", is_flag=True)
-
-gpu_option = click.option("--gpu", "gpus", multiple=True, metavar="NAME", shell_complete=complete_gpu)
-
-choice_options = together(
-    gpu_option,
-    click.option("--driver", metavar="VERSION"),
-    click.option("--tensorflow", default="", metavar="SPEC"),
-    click.option("--python", metavar="VERSION"),
-    click.option("--os", metavar="NAME"),
-    click.option("--flavor", type=click.Choice(["cpu", "gpu"])),
-    click.option(
-        "--variant",
-        "--form",
-        "variant",
-        type=click.Choice(["runtime", "devel", "notebook"]),
-        default="runtime",
-        show_default=True,
-    ),
-    repository_option,
-)
-"""The options of `choose` that narrow the choice of an environment."""

@@ -2,23 +2,15 @@
 
 import json
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
 
-from envbuilder.cli.options import FilePath, gpu_option, matrix_argument, read_options, select_option
+from envbuilder.cli.options import parameters, read_options
 
 
 @click.command("plan")
-@matrix_argument
-@select_option
-@click.option("--fleet", type=FilePath(path_type=Path), metavar="FILE")
-@click.option("--all", "everything", is_flag=True)
-@click.option("--newest", is_flag=True)
-@click.option("--driver", metavar="VERSION")
-@gpu_option
-@click.option("--format", "form", type=click.Choice(["table", "json", "github"]), default="table", show_default=True)
+@parameters("plan")
 def command(form: str, *, everything: bool, newest: bool, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose

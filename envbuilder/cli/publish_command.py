@@ -15,24 +15,7 @@ _ANSWER_S = 50.0  # in which a registry has to take and list a notice, or to say
 
 
 @click.command("publish")
-@common.matrix_argument
-@common.select_option
-@common.repository_option
-@common.format_option
-@click.option("--to", "to", metavar="HOST/REPOSITORY")
-@common.sign_option
-@common.keyless_option
-@click.option("--moving", multiple=True, metavar="TAG")
-@click.option("--allow", multiple=True, type=click.Choice(["inconclusive"]))
-@common.profile_option
-@common.gpus_option
-@common.progress_options
-@click.option("--no-sbom", is_flag=True)
-@click.option("--compression", type=click.Choice(["gzip", "zstd"]), default="gzip", show_default=True)
-@click.option("--dry-run", is_flag=True)
-@click.option("--withdraw", metavar="IMAGE@DIGEST")
-@click.option("--answer", nargs=2, multiple=True, metavar="IMAGE@DIGEST STATEMENT")
-@click.option("--reason", metavar="TEXT")
+@common.parameters("publish")
 def command(matrix: str | None, selectors: tuple[str, ...], form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose

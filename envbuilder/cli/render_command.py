@@ -4,14 +4,11 @@ from pathlib import Path
 
 import click
 
-from envbuilder.cli.options import FilePath, matrices_argument, select_option
+from envbuilder.cli.options import parameters
 
 
 @click.command("render")
-@matrices_argument
-@select_option
-@click.option("--check", is_flag=True)
-@click.option("--standalone", type=FilePath(file_okay=False, path_type=Path), metavar="DIR")
+@parameters("render")
 def command(matrices: tuple[str, ...], selectors: tuple[str, ...], *, check: bool, standalone: Path | None) -> None:
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose_all

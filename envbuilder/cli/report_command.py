@@ -7,19 +7,11 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from envbuilder.cli.options import FilePath, matrices_argument, moment
+from envbuilder.cli.options import moment, parameters
 
 
 @click.command("report")
-@matrices_argument
-@click.option("-o", "--output", type=FilePath(path_type=Path, file_okay=False))
-@click.option("--store", type=FilePath(path_type=Path, file_okay=False))
-@click.option("--since", metavar="TIME")
-@click.option("--from", "repository", metavar="HOST/REPOSITORY")
-@click.option("--key", "keys", multiple=True, type=FilePath(path_type=Path))
-@click.option("--on", metavar="CLASSES")
-@click.option("--max-age", default="90d", show_default=True, metavar="AGE")
-@click.option("--open", "opened", is_flag=True)
+@parameters("report")
 def command(
     matrices: tuple[str, ...],
     output: Path | None,

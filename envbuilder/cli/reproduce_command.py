@@ -2,12 +2,11 @@
 
 import click
 
+from envbuilder.cli.options import parameters
+
 
 @click.command("reproduce")
-@click.argument("report", metavar="REPORT|-", default="-")
-@click.option("--dry-run", is_flag=True)
-@click.option("--prove", is_flag=True)
-@click.option("--format", "form", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True)
+@parameters("reproduce")
 def command(report: str, *, dry_run: bool, prove: bool, form: str) -> None:
     from envbuilder import host
     from envbuilder.catalog.store import load

@@ -6,19 +6,6 @@ import click
 
 from envbuilder.cli import options as common
 
-build_options = common.together(
-    common.matrix_argument,
-    common.select_option,
-    common.repository_option,
-    common.format_option,
-    common.jobs_option,
-    click.option("--pull", is_flag=True),
-    common.cache_option,
-    common.allow_option,
-    common.progress_options,
-)
-"""The options that `run` and `build` share."""
-
 
 def run_matrix(values: dict[str, Any], form: str, allow: tuple[str, ...], *, validate: bool) -> NoReturn:
     from envbuilder.catalog.store import load
@@ -40,9 +27,6 @@ def run_matrix(values: dict[str, Any], form: str, allow: tuple[str, ...], *, val
 
 
 @click.command("run")
-@build_options
-@common.profile_option
-@common.gpus_option
-@click.option("--fresh", is_flag=True)
+@common.parameters("run")
 def command(form: str, *, allow: tuple[str, ...], **values: Any) -> None:  # noqa: ANN401 - click's values
     run_matrix(values, form, allow, validate=True)

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from envbuilder.cli import COMMANDS
+from envbuilder.cli.options import parameters
 from envbuilder.cli.output import ErrorDocument
 from envbuilder.compat.fleet import Fleet
 from envbuilder.environment import Environment
@@ -55,7 +56,7 @@ def schema(name: str) -> dict[str, Any]:
 
 
 @click.command("schema")
-@click.argument("name", metavar="[NAME]", required=False)
+@parameters("schema")
 def command(name: str | None) -> None:
     click.echo("\n".join(NAMES) if name is None else json.dumps(schema(name), indent=2))
 

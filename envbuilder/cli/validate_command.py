@@ -11,21 +11,7 @@ from envbuilder.cli import options as common
 
 
 @click.command("validate")
-@click.argument("image", required=False, metavar="[ENV-ID|IMAGE]", shell_complete=common.complete_environment)
-@click.option("--attach", is_flag=True)
-@common.sign_option
-@common.keyless_option
-@click.option("--here", is_flag=True)
-@click.option("--python", default=None, metavar="PATH")
-@common.matrix_option
-@common.profile_option
-@common.gpus_option
-@common.allow_option
-@click.option("--simulate", default=None, metavar="PROFILE")
-@click.option("--fresh", is_flag=True)
-@common.repository_option
-@common.progress_options
-@common.format_option
+@common.parameters("validate")
 def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
