@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from command_line import WITH_JSON, WITHOUT, ran
 from factories import failed_verdict, gpu_verdict, inconclusive_verdict, verdict
 from msgspec.structs import replace
-from table_rows import rows
+from table_rows import beside, rows
 
 from envbuilder.catalog import store
 from envbuilder.catalog.store import load
@@ -185,15 +185,7 @@ def test_text_is_made_from_the_json_only(every: tuple[Case, ...]) -> None:
 
 
 FORGED = "\nFORGED\x1b[2J\u202e and more"
-KEYS = {
-    ("result", "first_bad"),
-    ("answers", "*", "candidate"),
-    ("environments", "*", "id"),
-    ("cells", "*", "environment"),
-    ("cells", "*", "host"),
-    ("kinds", "*", "host"),
-    ("symptoms", "*", "signature"),
-}
+KEYS = {tuple(path.split(".")) for path in beside(__file__)["KEYS"]}
 """Keys between parts of a document: looked up, not shown."""
 OF_FACTS = {("catalog", "list"), ("catalog", "table")}
 """Their texts are the catalogue's own."""

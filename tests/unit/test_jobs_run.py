@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from fake_engine import FakeEngine
+from table_rows import rows
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import Choice, choose
@@ -168,18 +169,11 @@ def tagged_at(engine: FakeEngine, days: dict[str, int]) -> None:
         engine._store[name] = replace(image, tagged=(NOW - timedelta(days=age)).isoformat())
 
 
-@pytest.mark.parametrize(
-    ("options", "gone"),
-    [
-        (CleanOptions(before=NOW - timedelta(days=30)), {"c", "d"}),
-        (CleanOptions(keep_last=1), {"b", "c", "d"}),
-        (CleanOptions(before=NOW - timedelta(days=30), keep_last=3), {"d"}),
-        (CleanOptions(), set()),
-    ],
-)
-def test_old_images_go_on_request(options: CleanOptions, gone: set[str]) -> None:
+@rows
+def test_old_images_go_on_request(days: int | None, keep_last: int | None, gone: set[str]) -> None:
+    before = None if days is None else NOW - timedelta(days=days)
     engine = FakeEngine()
     tagged_at(engine, {f"envbuilder/tensorflow:{name}": age for name, age in zip("abcd", (1, 9, 40, 90), strict=True)})
-    document = clean(engine, replace(options, dry_run=True))
+    document = clean(engine, CleanOptions(before=before, keep_last=keep_last, dry_run=True))
     assert {row.reference.partition(":")[2] for row in document.images} == gone
     assert (document.staying, document.staying_size > 0) == (4 - len(gone), True)

@@ -115,22 +115,7 @@ def test_each_user_test_only_costs_itself(tmp_path: Path) -> None:
         script_good__py='if __name__ == "__main__":\n    print("fine")\n',
         script_bad__sh="echo broken pipe dream >&2\nexit 3\n",
     )
-    assert {name: outcome for name, (outcome, _) in outcomes.items()} == {
-        "test_all.py::test_passes": "passed",
-        "test_all.py::test_fails": "failed",
-        "test_all.py::test_exits": "error",
-        "test_all.py::test_crashes": "error",
-        "test_all.py::test_skipped": "skipped",
-        "test_all.py::test_set_up": "error",
-        "test_all.py::test_hangs": "timeout",
-        "test_all.py::test_prints": "passed",
-        "test_all.py::test_each[1]": "passed",
-        "test_all.py::test_each[2]": "failed",
-        "test_import.py": "error",
-        "test_interrupted.py": "error",
-        "script_good.py": "passed",
-        "script_bad.sh": "failed",
-    }
+    assert {name: outcome for name, (outcome, _) in outcomes.items()} == PROGRAMS["outcomes"]
     assert "arithmetic" in outcomes["test_all.py::test_fails"][1]
     assert outcomes["test_all.py::test_crashes"][1].endswith("signal 11")
     assert "no_such_module_here" in outcomes["test_import.py"][1]
@@ -252,13 +237,7 @@ def laid(folder: Path) -> dict[str, str]:
 def test_loading_returns_why_it_failed(tmp_path: Path) -> None:
     found = models.load(TF, str(tmp_path), {**laid(tmp_path), "unwritable": "99"})
     assert found.pop("unwritable").startswith("FileNotFoundError: ")
-    assert found == {
-        "whole": "",
-        "unreadable": "ValueError: no such layer: Dense",
-        "silent": "RuntimeError: ",
-        "drifting": "its predictions differ by 0.001",
-        "rounded": "",
-    }
+    assert found == PROGRAMS["loaded"]
 
 
 def measured(folder: Path, **given: object) -> TimingSample:

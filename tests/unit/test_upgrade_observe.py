@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fake_engine import FakeEngine, Script
+from table_rows import rows
 
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.support.console import Console
@@ -169,23 +170,12 @@ def test_models_of_each_image_are_loaded_by_the_other_next_to_the_probes() -> No
         assert {path: spec.files[path] for path in probe_files()} == dict(probe_files())
 
 
-BROKEN = {"Keras .h5": "OSError: no"}
-
-
-@pytest.mark.parametrize(
-    ("loads", "rows"),
-    [
-        ({("old", "new"): BROKEN}, [("SavedModel", ""), ("Keras .h5", "OSError: no")]),
-        ({("old", "new"): {"Keras .h5": None}}, [("SavedModel", ""), ("Keras .h5", "no answer")]),
-        ({("old", "old"): BROKEN, ("old", "new"): BROKEN}, [("SavedModel", "")]),
-    ],
-    ids=["unreadable", "without answer", "unreadable in its own image too"],
-)
+@rows
 def test_format_is_wrong_if_only_the_other_image_cannot_read_it(
-    loads: dict[tuple[str, str], dict[str, str | None]], rows: list[tuple[str, str]]
+    loads: list[tuple[str, str, dict[str, str | None]]], expected: list[tuple[str, str]]
 ) -> None:
-    found, _ = Models(loads=loads).exchange()
-    assert [(row.name, row.wrong) for row in found or () if row.saved_by == "old"] == rows
+    found, _ = Models(loads={(saver, loader): answers for saver, loader, answers in loads}).exchange()
+    assert [(row.name, row.wrong) for row in found or () if row.saved_by == "old"] == expected
 
 
 def test_image_without_answer_is_a_gap() -> None:
