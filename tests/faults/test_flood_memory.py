@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from registries import Server
+from table_rows import beside
 
 REPOSITORY = Path(__file__).parents[2]
 MOST_BYTES = 256 << 20
@@ -189,14 +190,7 @@ def pouring(answers: Answers) -> Iterator[int]:
             server.shutdown()
 
 
-_MEASURED = """
-import os, subprocess, sys
-process = subprocess.Popen(sys.argv[2:])
-status, used = os.wait4(process.pid, 0)[1:]
-with open(sys.argv[1], "w") as file:
-    file.write(str(used.ru_maxrss << 10))
-os._exit(os.waitstatus_to_exitcode(status) & 255)
-"""
+_MEASURED = beside(__file__)["measured"]
 """Start a program from a small process: of one that a large one starts, the kernel counts what that had, too."""
 
 

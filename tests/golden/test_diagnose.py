@@ -14,6 +14,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from suite_messages import answer_to
+from table_rows import rows
 
 from envbuilder.catalog.store import load
 from envbuilder.cli import root
@@ -77,21 +78,7 @@ def test_unknown_cause_is_no_claim() -> None:
     assert "named symbol not found" in as_text(found)
 
 
-IN_IMAGE = (
-    """printf '%s\\n' 'FROM me/tf:1' 'RUN pip install '"'"'tensorflow[and-cuda]==2.20.0'"'"'' """
-    "| docker build -t diagnosed -"
-)
-
-
-@pytest.mark.parametrize(
-    ("name", "image", "command"),
-    [
-        ("cudnn-removed", None, "/opt/tf/bin/python -m pip install 'tensorflow[and-cuda]==2.20.0'"),
-        ("no-driver", "me/tf:1", "docker run --rm -it --gpus all me/tf:1 nvidia-smi"),
-        ("hidden-by-variable", "me/tf:1", "docker run --rm -it --gpus all me/tf:1 env -u CUDA_VISIBLE_DEVICES python"),
-        ("cudnn-removed", "me/tf:1", IN_IMAGE),
-    ],
-)  # fmt: skip
+@rows
 def test_commands_are_for_the_place_of_tensorflow(name: str, image: str | None, command: str) -> None:
     assert diagnosed(name, python="" if image else "/opt/tf/bin/python", image=image).faults[0].command == command
 

@@ -10,6 +10,7 @@ from typing import IO
 
 import pytest
 from registries import docker_registry
+from table_rows import beside
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
@@ -38,19 +39,7 @@ SYSTEM, CUDA, TENSORFLOW = "debian-bookworm", "11.8", "2.13.1"
 
 FOLDER = f"/usr/local/cuda-{CUDA}/targets/x86_64-linux/lib"
 NAMES = ("cudart", "cublas", "cublasLt", "cufft", "curand", "cusolver", "cusparse", "cupti", "nvrtc")
-LAID_OUT = """\
-FROM {whole} AS whole
-FROM envbuilder/base:{system}
-RUN --mount=type=bind,from=whole,target=/whole mkdir -p {folder} && \\
-    cd /whole/usr/lib/x86_64-linux-gnu && cp -a {libraries} {folder}/ && \\
-    cp -a /whole/opt/cudnn/nvidia/cudnn/lib/libcudnn*.so.8 /usr/lib/x86_64-linux-gnu/ && \\
-    ln -s cuda-{cuda} /usr/local/cuda && ln -s targets/x86_64-linux/lib /usr/local/cuda-{cuda}/lib64 && \\
-    ln -sf libnvrtc.so.11.2 {folder}/libnvrtc.so && echo {folder} > /etc/ld.so.conf.d/cuda.conf && \\
-    ldconfig && rm -f /var/cache/ldconfig/aux-cache
-ENV NVIDIA_REQUIRE_CUDA="cuda>={cuda} brand=tesla,driver>=450,driver<451" NVIDIA_VISIBLE_DEVICES=all \\
-    NVIDIA_DRIVER_CAPABILITIES=compute,utility LD_LIBRARY_PATH=/usr/local/nvidia/lib:/usr/local/nvidia/lib64
-LABEL maintainer="nobody@example.org" org.envbuilder.test=bases
-"""
+LAID_OUT = beside(__file__)["Dockerfile"]
 
 
 class PlainPusher(ZstdPusher):

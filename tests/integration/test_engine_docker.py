@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from table_rows import beside
 from tiny_image import write_tiny_root
 
 from envbuilder.engine.docker import DockerEngine, connect
@@ -21,14 +22,7 @@ from envbuilder.engine.port import BuildRequest, ContainerResult, ContainerSpec
 from envbuilder.support.console import Step
 
 pytestmark = pytest.mark.engine
-INTERRUPTED = """
-import signal, sys
-from envbuilder.engine.docker import connect
-from envbuilder.engine.port import ContainerSpec
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background starts without one
-spec = ContainerSpec(sys.argv[1], ("/bin/sh", "-c", "echo up; sleep 60"), files={"a": b""})
-connect().run(spec, lambda data: print(data, flush=True), print)
-"""
+INTERRUPTED = beside(__file__)["interrupted"]
 
 
 @pytest.fixture(scope="module")

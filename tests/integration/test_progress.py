@@ -8,21 +8,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from table_rows import beside
 from terminals import Terminal, follow
 
 from envbuilder.engine.docker import connect
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.full]
 
-MATRIX = """\
-name: four
-axes:
-  tensorflow: ["2.15.1", "2.16.1", "2.16.2", "2.20.0"]
-  os: [debian-bookworm]
-  flavor: [cpu]
-  form: [runtime]
-packages: [tqdm]
-"""
+MATRIX = beside(__file__)["matrix"]
 REPOSITORY = "envbuilder/progress"
 RUN = ["-m", "envbuilder", "run", "four.yaml", "--repository", REPOSITORY, "--fresh"]
 

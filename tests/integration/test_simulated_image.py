@@ -12,15 +12,7 @@ from envbuilder.simulated import profile as profiles
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.timeout(1800)]
 
-HOSTS = {
-    "no-device": "driver=535.104.05,gpu=A100,fail=no-device",
-    "driver-mismatch": "driver=535.104.05,gpu=A100,fail=driver-mismatch",
-    "forward-compat": "driver=535.104.05,libcuda=555.42.02,gpu=GeForce RTX 3090",
-    "unknown-error": "driver=535.104.05,gpu=A100,fail=unknown-error",
-    "old-driver": "driver=470.57.02,gpu=A100",
-    "one": "driver=535.104.05,gpu=NVIDIA H100 PCIe",
-    "eight": "driver=535.104.05,gpu=NVIDIA H100 PCIe,gpus=8",
-}
+HOSTS = beside(__file__)["hosts"]
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from table_rows import beside
 
 from envbuilder.controls.run import Controller
 from envbuilder.engine.docker import connect
@@ -15,15 +16,7 @@ from envbuilder.upgrade.compare import compare_tests, count_tests, newly_failed
 from envbuilder.upgrade.observe import AnswerCache, ProbeTarget
 from envbuilder.upgrade.user_tests import HANGS, read_suite, run_on_both
 
-MISBEHAVED = {
-    "bombs": "try:\n        while True: os.fork() or time.sleep(9999)\n    except OSError: pass",
-    "steady": "import tensorflow",
-    "hangs": "if NEW: time.sleep(9999)",
-    "crashes": "if NEW: os.abort()",
-    "floods": "while NEW: print('x' * 100_000)",
-    "flaky_on_old": "assert NEW or RUN > 1",
-    "flaky_on_new": "assert not NEW or RUN > 1",
-}
+MISBEHAVED = beside(__file__)["bodies"]
 """Bodies of tests: NEW is true on the new image, RUN is the number of the run there."""
 
 
@@ -60,13 +53,7 @@ def test_misbehaving_tests_are_named_in_twelve_starts(controller: Controller, tm
     # Alone 58 s were measured with a limit of 15 s, so 133 s with the default, which one test waits for, once.
     assert engine.runs.total() <= 12
     changes = {row.name.partition("::test_")[2]: row for row in compare_tests(old, new, old_again, new_again)}
-    assert {name: (row.old, row.new) for name, row in changes.items()} == {
-        "hangs": ("passed", "timeout"),
-        "crashes": ("passed", "error"),
-        "floods": ("passed", "error"),
-        "flaky_on_old": ("failed", "passed"),
-        "flaky_on_new": ("passed", "failed"),
-    }
+    assert {name: [row.old, row.new] for name, row in changes.items()} == beside(__file__)["changes"]
     assert changes["hangs"].message == HANGS
     assert changes["crashes"].message == "the process ended: signal 6"
     assert changes["floods"].message.startswith("floods: killed after ")

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from msgspec.structs import replace
+from table_rows import beside
 
 from envbuilder.catalog import store
 from envbuilder.compat.resolve import resolve
@@ -25,15 +26,7 @@ from envbuilder.upgrade.statistics import Samples, Settings
 from envbuilder.upgrade.upgrade import read_policy
 from envbuilder.verdict import ImageRef
 
-USERS_TESTS = """
-import tensorflow as tf
-
-def test_estimator_is_there():
-    assert tf.estimator.EstimatorSpec is not None
-
-def test_matmul():
-    assert float(tf.reduce_sum(tf.matmul(tf.ones([2, 3]), tf.ones([3, 2])))) == 12.0
-"""
+USERS_TESTS = beside(__file__)["tests"]
 """A folder of two tests, of which one needs what TensorFlow 2.16 dropped."""
 
 POLICY = read_policy(None, Path())

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from laws import examples
 from packaging.requirements import Requirement
-from table_rows import rows
+from table_rows import beside, rows
 
 from envbuilder import versions
 from envbuilder.catalog import gpu_code, gpu_names, library_search, store
@@ -340,12 +340,7 @@ def test_openers_of_every_release_include_the_libraries_that_it_was_seen_to_open
         assert {library_search.folder_of(soname) for soname in row.libraries} <= folders, row
 
 
-MORE = (
-    "{}, 535.104.05, 15360 MiB",
-    "pciBusID: 0000:65:00.0 name: {} computeCapability: 9.9",
-    "ASUS {}",
-    "{} Founders Edition",
-)
+MORE = beside(__file__)["names in other texts"]
 TEXTS = gpu_names.texts()
 LINES = [one.sample.replace("Tesla T4", "{}") for one in (*TEXTS.lines, *TEXTS.counts[:-1])]
 LABELS = ("nvidia.com/gpu.product={}", "{}-SHARED", "{}-MIG-1g.10gb", "{}-MIG-1c.3g.40gb-SHARED", "gpu:{}:4")

@@ -13,7 +13,7 @@ import pytest
 from device_code import container, entry, shared_object
 from hypothesis import given
 from hypothesis import strategies as st
-from table_rows import rows
+from table_rows import beside, rows
 
 from envbuilder.probes.suite import (
     cuda_timeline,
@@ -441,16 +441,7 @@ def test_timeline_without_a_driver_has_an_error() -> None:
 
 
 def test_import_is_divided_by_the_loader_s_messages() -> None:
-    events = [
-        (0.0, b"envbuilder-object start"),
-        (1.0, b"envbuilder-object begin"),
-        (1.5, b"  7:\tcalling init: /x/libtensorflow_cc.so.2"),
-        (1.5, b"  7:\t"),
-        (3.5, b"  7:\topening file=/x/libtensorflow_cc.so.2"),
-        (3.6, b"envbuilder-object end"),
-        (9.6, b"envbuilder-object done"),
-        (99.0, b"after"),
-    ]
+    events = [(at, line.encode()) for at, line in beside(__file__)["events of an import"]]
     split = startup.analyse(events)
     found = {name: round(seconds, 6) for name, seconds in split["seconds"].items()}
     assert found == {"Python modules": 7.0, "mapping and relocation": 0.6, "initialisers (registration)": 2.0}

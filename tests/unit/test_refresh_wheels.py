@@ -287,19 +287,9 @@ def test_no_more_is_unpacked_than_asked_for(limit: int) -> None:
     assert len(zstd_head(entry_of("ptx_balance.fatbin").payload, limit)) <= limit
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (TEXT, Ptx("sm_90a", "8.5")),
-        (b"// .version 1.0\n\n \t.version\t7.0 // x\n// .target sm_20\n.target sm_80, debug\n", Ptx("sm_80", "7.0")),
-        (b".version 8.8\n.target debug, sm_120f\n", Ptx("sm_120f", "8.8")),
-        (b".target sm_80\n.version 7.0\n", Ptx(None, "7.4")),
-        (b".version 7.0\n.target compute_80\n", Ptx(None, "7.4")),
-        (b"x.version 7.0\n.target sm_80\n", Ptx(None, "7.4")),
-    ],
-)
-def test_directives_are_read_as_ptx_writes_them(text: bytes, expected: Ptx) -> None:
-    assert ptx_text.read(ptx_entry(text)) == expected
+@rows
+def test_directives_are_read_as_ptx_writes_them(text: str, target: str | None, isa: str) -> None:
+    assert ptx_text.read(ptx_entry(text.encode())) == Ptx(target, isa)
 
 
 @pytest.mark.parametrize("flags", [0, LZ4])
