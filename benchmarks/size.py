@@ -33,7 +33,7 @@ from backports import zstd
 from envbuilder.catalog.store import load
 from envbuilder.compat.resolve import resolve
 from envbuilder.engine.docker import DockerEngine, connect
-from envbuilder.engine.port import BuildRequest, Image, Step
+from envbuilder.engine.port import BuildRequest, Image
 from envbuilder.environment import Combination, Environment, Flavor
 from envbuilder.image import lockfile
 from envbuilder.image.bases import ensure_base
@@ -43,6 +43,7 @@ from envbuilder.image.host_settings import WITH_HOST, host_files
 from envbuilder.image.lockfile import resolve as locked
 from envbuilder.image.removed_files import Omitted
 from envbuilder.support import decoding
+from envbuilder.support.console import Step
 from envbuilder.workspace import Workspace, cache_dir, read_users, write_atomically
 
 OS = "debian-bookworm"

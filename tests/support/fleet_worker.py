@@ -83,8 +83,8 @@ def run(world: Path, words: list[str]) -> None:
     def validated(request: Any, **_: Any) -> Verdict:
         return judged(world, request.image)
 
-    def built(choice: Any, *_: Any) -> RunDocument:
-        environment = choice.environments[0].id
+    def built(runner: Any) -> RunDocument:
+        environment = runner.choice.environments[0].id
         noted(world, f"make-{environment}", f"hold-make-{node()}")
         return RunDocument(matrix="proof", rows=(RunRow(environment=environment, built="built"),))
 
@@ -96,7 +96,7 @@ def run(world: Path, words: list[str]) -> None:
     if (wrong := world / f"clock-{node()}").exists():
         shift, real = float(wrong.read_text()), time.time
         time.time = lambda: real() + shift
-    envbuilder.jobs.run.run = built  # type: ignore[assignment]
+    envbuilder.jobs.run.Runner.run = built  # type: ignore[method-assign]
     envbuilder.publish.publish_all.publish_all = published  # type: ignore[assignment]
     envbuilder.engine.docker.connect = connect  # type: ignore[assignment]
     envbuilder.host.describe = lambda *_, **__: described(world)
