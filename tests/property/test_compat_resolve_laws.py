@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from laws import examples
 from real_questions import CATALOG, DRIVERS, VERSIONS, questions
-from small_catalogs import CUDNNS, GPUS, TOOLKITS, WHEELS, catalogs, combinations, full_combinations, targets
+from small_catalogs import FIXED, catalogs, combinations, full_combinations, targets
 
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
@@ -49,21 +49,21 @@ def host_works(release: TensorflowRelease, python: str | None, system: str | Non
 def wheel_sets(catalog: Catalog) -> Iterator[tuple[str, str]]:
     """List every CUDA and cuDNN that can be installed: the sets of some release, with any cuDNN of their line."""
     for cuda in {row.cuda for row in catalog.tensorflow if row.cuda_wheels and row.cuda}:
-        line = next(row for row in WHEELS if row.package.endswith(cuda.split(".")[0]))
+        line = next(row for row in FIXED.cudnn_wheels if row.package.endswith(cuda.split(".")[0]))
         yield from ((cuda, version) for version in line.versions)
 
 
 def stack_works(release: TensorflowRelease, cuda: str, cudnn: str, wished: Targets) -> bool:
     """Tell from first principles whether a build runs with these libraries on every driver and GPU."""
-    toolkit = next(row for row in TOOLKITS if row.version == cuda)
-    built = next(row for row in TOOLKITS if row.version == release.cuda)
-    kernels = next(row for row in CUDNNS if numbers(cudnn)[:2] == numbers(row.version))
+    toolkit = next(row for row in FIXED.cuda if row.version == cuda)
+    built = next(row for row in FIXED.cuda if row.version == release.cuda)
+    kernels = next(row for row in FIXED.cudnn if numbers(cudnn)[:2] == numbers(row.version))
     assert kernels.first_capability is not None, "every cuDNN of the small catalogue has one"
     loads = all(name in toolkit.sonames or "cudnn" in name for name in release.libraries)
     assert release.cudnn is not None, "every release of the small catalogue has one"
     accepted = numbers(cudnn)[0] == numbers(release.cudnn)[0] and numbers(cudnn)[:2] >= numbers(release.cudnn)
     made_for = numbers(cuda)[0] in {numbers(text)[0] for text in kernels.cuda}
-    gpus = [gpu for gpu in GPUS if gpu.name in wished.gpus]
+    gpus = [gpu for gpu in FIXED.gpus if gpu.name in wished.gpus]
     for gpu in gpus:
         cap = numbers(gpu.compute_capability)
         if cap < numbers(toolkit.first_capability) or cap < numbers(kernels.first_capability):

@@ -96,7 +96,7 @@ def run(world: Path, words: list[str]) -> None:
     if (wrong := world / f"clock-{node()}").exists():
         shift, real = float(wrong.read_text()), time.time
         time.time = lambda: real() + shift
-    envbuilder.jobs.run.Runner.run = built  # type: ignore[method-assign]
+    envbuilder.jobs.run.Runner.run = built  # type: ignore[assignment]
     envbuilder.publish.publish_all.publish_all = published  # type: ignore[assignment]
     envbuilder.engine.docker.connect = connect  # type: ignore[assignment]
     envbuilder.host.describe = lambda *_, **__: described(world)

@@ -1,83 +1,20 @@
 """Small catalogues and questions for the laws: every axis has a few values, so that all of them can be tried."""
 
-from typing import Any
-
+import msgspec
 from hypothesis import strategies as st
+from msgspec.structs import replace
+from table_rows import beside
 
 from envbuilder.catalog import rows
 from envbuilder.catalog.model import Catalog
 from envbuilder.environment import Combination
 from envbuilder.matrix import Targets
 
-SEEN: dict[str, Any] = {"source": ("a test",), "verified": "2026-11-20 made up"}
+FIXED = msgspec.convert(beside(__file__), Catalog)
+"""The rows that every small catalogue has: all tables but the releases."""
 
 PYTHONS = ("3.8", "3.9", "3.10")
-SYSTEMS = (
-    rows.OperatingSystem(name="old", short="old", python="3.8", glibc="2.17", image="old:1", suite="old", **SEEN),
-    rows.OperatingSystem(name="mid", short="mid", python="3.9", glibc="2.27", image="mid:1", suite="mid", **SEEN),
-    rows.OperatingSystem(name="new", short="new", python="3.10", glibc="2.36", image="new:1", **SEEN),
-)
-TOOLKITS = tuple(
-    rows.CudaToolkit(
-        version=version,
-        driver=driver,
-        minimum_driver=minimum,
-        first_capability=first,
-        last_capability=last,
-        capabilities=tuple(cap for cap in ("5.0", "7.0", "8.0", "9.0") if float(first) <= float(cap) <= float(last)),
-        sonames=sonames,
-        **SEEN,
-    )
-    for version, driver, minimum, first, last, sonames in (
-        ("11.0", "450.36", "450.36", "5.0", "8.0", ("libcudart.so.11.0", "libcusolver.so.10")),
-        ("11.8", "520.61", "450.80", "5.0", "9.0", ("libcudart.so.11.0", "libcusolver.so.11")),
-        ("12.2", "535.54", "525.60", "7.0", "9.0", ("libcudart.so.12", "libcusolver.so.11")),
-        ("12.5", "555.42", "525.60", "7.0", "9.0", ("libcudart.so.12", "libcusolver.so.11")),
-    )
-)
-FILES = {toolkit.version: toolkit.sonames for toolkit in TOOLKITS}
-CUDNNS = tuple(
-    rows.Cudnn(version=version, cuda=cuda, first_capability=first, last_capability="9.0", **SEEN)
-    for version, cuda, first in (
-        ("8.6", ("11.0", "11.8"), "5.0"),
-        ("8.9", ("11.8", "12.2", "12.5"), "5.0"),
-        ("9.3", ("12.2", "12.5"), "7.0"),
-        ("9.11", ("12.2", "12.5"), "8.0"),
-    )
-)
-WHEELS = (
-    rows.CudnnWheel(package="nvidia-cudnn-cu11", versions=("8.6.0.1", "8.9.1.1"), **SEEN),
-    rows.CudnnWheel(package="nvidia-cudnn-cu12", versions=("8.9.2.1", "9.3.0.1", "9.11.0.1"), **SEEN),
-)
-BRANCHES = tuple(
-    rows.DriverBranch(
-        branch=branch, first=f"{branch}.1", cuda=cuda, first_capability=first, last_capability=last, **SEEN
-    )
-    for branch, cuda, first, last in (
-        ("450", "11.0", "5.0", "8.0"),
-        ("520", "11.8", "5.0", "9.0"),
-        ("535", "12.2", "5.0", "9.0"),
-        ("560", "12.6", "5.0", "9.0"),
-        ("590", "13.1", "8.0", "9.0"),
-    )
-)
-GPUS = tuple(
-    rows.Gpu(
-        name=name,
-        compute_capability=capability,
-        architecture="x",
-        brand="tesla",
-        data_center=True,
-        minimum_driver=floor,
-        **SEEN,
-    )
-    for name, capability, floor in (
-        ("M1", "5.0", "340.1"),
-        ("V1", "7.0", "384.1"),
-        ("A1", "8.0", "450.1"),
-        ("H1", "9.0", "520.1"),
-    )
-)
+FILES = {toolkit.version: toolkit.sonames for toolkit in FIXED.cuda}
 DRIVERS = ("450.90", "520.70", "535.60", "560.10", "590.10")
 
 
@@ -120,22 +57,15 @@ def releases(draw: st.DrawFn, version: str) -> rows.TensorflowRelease:
         ptx=draw(st.sampled_from(((), ("8.0",), ("9.0",)))),
         cuda_wheels=_wheel_set(cuda, pinned) if own else (),
         libraries=(*FILES[cuda], f"libcudnn.so.{cudnn[0]}"),
-        **SEEN,
+        source=("a test",),
+        verified="2026-11-20 made up",
     )
 
 
 @st.composite
 def catalogs(draw: st.DrawFn) -> Catalog:
     """Make a catalogue of three releases over fixed toolkits, drivers, GPUs and systems."""
-    return Catalog(
-        tensorflow=tuple(draw(releases(version)) for version in ("2.1.0", "2.2.0", "2.3.0")),
-        cuda=TOOLKITS,
-        cudnn=CUDNNS,
-        cudnn_wheels=WHEELS,
-        drivers=BRANCHES,
-        gpus=GPUS,
-        systems=SYSTEMS,
-    )
+    return replace(FIXED, tensorflow=tuple(draw(releases(version)) for version in ("2.1.0", "2.2.0", "2.3.0")))
 
 
 combinations = st.builds(
@@ -160,5 +90,5 @@ full_combinations = st.builds(
 targets = st.builds(
     Targets,
     drivers=st.lists(st.sampled_from(DRIVERS), max_size=2, unique=True).map(tuple),
-    gpus=st.lists(st.sampled_from([gpu.name for gpu in GPUS]), max_size=2, unique=True).map(tuple),
+    gpus=st.lists(st.sampled_from([gpu.name for gpu in FIXED.gpus]), max_size=2, unique=True).map(tuple),
 )
