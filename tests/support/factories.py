@@ -6,15 +6,21 @@ import shutil
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+from table_rows import beside
 
 from envbuilder.catalog import store
 from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.upgrade.document import Clause, ComparedImage, Differences, PackageChange, UpgradeDocument
+from envbuilder.upgrade.document import UpgradeDocument
 from envbuilder.verdict import CheckResult, EngineRef, GpuSeen, HostRef, ImageRef, Measurement, Phase, Verdict
 from envbuilder.workspace import Workspace
+
+_Made = TypeVar("_Made")
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -26,37 +32,17 @@ def digest(text: str) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
+def _made(name: str, kind: type[_Made]) -> _Made:
+    return msgspec.convert(beside(__file__)[name], kind)
+
+
 def finding(code: Code = Code.DRIVER_TOO_OLD, severity: Severity = Severity.ERROR, **given: Any) -> Finding:
     """Make a finding with a fix and a source."""
-    values = {
-        "subject": "driver 470.57.02",
-        "message": "CUDA 12.5 needs driver 525.60.13 or newer",
-        "requires": "525.60.13",
-        "found": "470.57.02",
-        "fix": "Install driver 525.60.13 or newer.",
-        "sources": ("https://docs.nvidia.com/deploy/cuda-compatibility/",),
-    }
-    return Finding(code=code, severity=severity, **{**values, **given})
+    return replace(_made("finding", Finding), code=code, severity=severity, **given)
 
 
 def environment(**given: Any) -> Environment:
-    values: dict[str, Any] = {
-        "id": "tf2.20.0-py311-cpu-bookworm",
-        "tensorflow": "2.20.0",
-        "package": "tensorflow",
-        "python": "3.11",
-        "os": "debian-bookworm",
-        "arch": "x86_64",
-        "flavor": "cpu",
-        "cuda": None,
-        "cudnn": None,
-        "minimum_driver": None,
-        "requirements": ("tensorflow==2.20.0",),
-        "cuda_wheels": (),
-        "constraints": (),
-        "libraries": (),
-    }
-    return Environment(**{**values, **given})
+    return replace(_made("environment", Environment), **given)
 
 
 def resolved(**combination: Any) -> Environment:
@@ -103,15 +89,7 @@ def tar(files: Mapping[str, bytes | str | None], links: Mapping[str, str] | None
 
 
 def gpu_environment(**given: Any) -> Environment:
-    values: dict[str, Any] = {
-        "id": "tf2.20.0-py311-cu12.5-cudnn9.3-bookworm",
-        "flavor": "gpu",
-        "cuda": "12.5",
-        "cudnn": "9.3",
-        "minimum_driver": "525.60.13",
-        "cuda_wheels": ("nvidia-cublas-cu12==12.5.3.2",),
-    }
-    return environment(**{**values, **given})
+    return replace(_made("gpu environment", Environment), **given)
 
 
 def check(name: str = "import", outcome: str = "passed", **given: Any) -> CheckResult:
@@ -192,31 +170,5 @@ def inconclusive_verdict(**given: Any) -> Verdict:
 
 def upgrade(text: str = "a note") -> UpgradeDocument:
     """Make a comparison that rejects: one clause violated, one package changed."""
-    old = environment(id="tf2.19.1-py311-cpu-bookworm", tensorflow="2.19.1")
-    return UpgradeDocument(
-        old=ComparedImage(tensorflow="2.19.1", environment=old, verdict="PASSED", level="cpu"),
-        new=ComparedImage(tensorflow="2.20.0", environment=environment(), verdict="PASSED", level="cpu"),
-        flavor="cpu",
-        decision="REJECT",
-        policy="default",
-        clauses=(
-            Clause(clause="max_start_ratio", says=text, otherwise="reject", state="violated", limit=1.25, found="1.6"),
-        ),
-        differences=Differences(
-            packages=(
-                PackageChange(
-                    name="numpy",
-                    change="changed",
-                    old="1.26.4",
-                    new="2.1.3",
-                    old_licence="BSD-3-Clause",
-                    new_licence="BSD-3-Clause",
-                    old_size=60_000_000,
-                    new_size=62_000_000,
-                ),
-            )
-        ),
-        rounds=12,
-        gaps=(text,),
-        finished="2026-11-20T10:03:00+00:00",
-    )
+    made = _made("upgrade", UpgradeDocument)
+    return replace(made, clauses=(replace(made.clauses[0], says=text),), gaps=(text,))
