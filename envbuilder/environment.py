@@ -6,6 +6,12 @@ from typing import Literal
 import msgspec
 
 from envbuilder.finding import Finding
+from envbuilder.versions import DOTTED, is_prefix
+
+_INSIDE = re.compile(rf"(?:cpu|cu({DOTTED})(?:-cudnn({DOTTED}))?)-(.+)")
+_SYSTEM = re.compile(r"^debian-|(?<=^ubuntu)-|\..*|^python-.*")
+"""The parts of a system's name that an id leaves out; an image of Python is called by the system below it."""
+_NO_TAG = re.compile(r"[^A-Za-z0-9_.-]")
 
 Flavor = Literal["cpu", "gpu"]
 Variant = Literal["devel", "runtime", "notebook"]
@@ -168,6 +174,21 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def image_tag(self) -> str:
         return self.tag or self.id
+
+    @property
+    def misnamed(self) -> bool:
+        """Return True if the id contradicts the other fields."""
+        start = _NO_TAG.sub("-", f"tf{self.tensorflow}-py{self.python.replace('.', '')}-")
+        named = _INSIDE.fullmatch(self.id.removeprefix(start)) if self.id.startswith(start) else None
+        if named is None:
+            return True
+        pairs = ((named[1], self.cuda), (named[2], self.cudnn))
+        versions = all(is_prefix(name, version) if name and version else name is version for name, version in pairs)
+        system = named[3].startswith(_NO_TAG.sub("-", _SYSTEM.sub("", self.os)))
+        arch = self.arch == "x86_64" or self.arch in named[3].split("-")
+        framework = f"{self.package}=={self.tensorflow}" in self.requirements
+        own = named[3].endswith(f"-{self.variant}" if self.variant else ("-runtime", "-notebook")) == bool(self.variant)
+        return not all((self.flavor == ("gpu" if named[1] else "cpu"), versions, system, arch, framework, own))
 
     @property
     def added(self) -> Additions:

@@ -36,6 +36,12 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return tuple(one for one in self.signatures if isinstance(one, dict) and isinstance(one.get("sig"), str))
 
 
+class _Material(msgspec.Struct, frozen=True, rename="camel"):
+    """A bundle's ``hint`` of its signer's key, which proves nothing; a certificate has none."""
+
+    public_key: dict[str, Any] = {}
+
+
 class SignedBy(msgspec.Struct, frozen=True, kw_only=True):
     """A trusted signer with a valid signature, and the end of the trust."""
 
@@ -60,7 +66,7 @@ def pae(payload_type: str, payload: bytes) -> bytes:
 def seal(payload: bytes, payload_type: str, *signers: PrivateKey) -> Envelope:
     message = pae(payload_type, payload)
     signatures = tuple(
-        {"sig": base64.b64encode(signer.sign(message)).decode(), "keyid": signer.keyid} for signer in signers
+        {"sig": base64.b64encode(signer.sign(message)).decode(), "keyid": signer.public.keyid} for signer in signers
     )
     return Envelope(payload=base64.b64encode(payload).decode(), payload_type=payload_type, signatures=signatures)
 
@@ -108,17 +114,22 @@ class KeyOpener:
 
     def open(self, content: bytes) -> Opened | Unread:
         """Open a sealed document, or say why its signer is not trusted. Raises PublishError for any other content."""
-        envelope: Envelope = parsed(_parts(content).get("dsseEnvelope", content), Envelope, "a DSSE envelope")
+        parts = _parts(content)
+        envelope: Envelope = parsed(parts.get("dsseEnvelope", content), Envelope, "a DSSE envelope")
         parsed(content, msgspec.Raw, "one DSSE envelope", ())  # no key is there twice
         payload = decoded(envelope.payload)
         if signed_by := _signers(envelope, payload, self.trusted):
             return Opened(payload_type=envelope.payload_type, payload=payload, signed_by=signed_by)
         if envelope.payload_type != PAYLOAD_TYPE:
             raise MalformedError(f"the envelope holds {envelope.payload_type!r}, not a statement")
-        claimed = [str(one.get("keyid") or "") for one in envelope.signed]
-        if set(self.names) & set(claimed):
-            return Unread(Reason.BAD_SIGNATURE, "the signature is invalid: the statement was altered", blocks=False)
-        claimants = ", ".join(keyid[:16] or "a key without a name" for keyid in claimed[:5]) or "nobody"
+        material: _Material = parsed(parts.get("verificationMaterial", b"{}"), _Material, "a bundle with its signer")
+        claims = [*(one.get("keyid") for one in envelope.signed), material.public_key.get("hint")]
+        claimed = [str(name) for name in claims if name]
+        in_cosign = (base64.b64encode(bytes.fromhex(name)).decode() for name in self.names)
+        if {*self.names, *in_cosign} & set(claimed):
+            text = "it names a trusted key, whose signature it does not have: it was altered, or another key signed it"
+            return Unread(Reason.BAD_SIGNATURE, text, blocks=False)
+        claimants = ", ".join(name[:16] for name in claimed[:5]) or "a key without a name"
         given = ", ".join([*(keyid[:16] for keyid in self.names[:5]), *(["…"] if self.names[5:] else [])])
         text = f"signed by {claimants}, not by a trusted key (given: {given})"
         return Unread(Reason.UNTRUSTED_KEY, text, blocks=False)

@@ -53,10 +53,6 @@ class PrivateKey:
     public: PublicKey
     _key: Any
 
-    @property
-    def keyid(self) -> str:
-        return self.public.keyid
-
     def sign(self, message: bytes) -> bytes:
         return bytes(self._key.sign(message))
 

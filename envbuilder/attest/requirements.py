@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 
 import msgspec
 
@@ -19,22 +18,18 @@ CLOCK_SKEW = timedelta(minutes=5)  # how far a verdict's end may be in the futur
 DRIVER = re.compile(rf"(?!0[0-9]){DOTTED}")
 _VERSION = re.compile(rf"(?!(?:[0-9.]*\.)?0[0-9]){DOTTED}(?:(?:a|b|rc|-rc|\.dev|\.post)[0-9]{{1,9}})?")
 _ENVIRONMENT = re.compile(r"(tf[0-9][0-9A-Za-z.]*-py[0-9]+-[A-Za-z0-9_.-]+?)(?:-([0-9a-f]{12}))?")
-_INSIDE = re.compile(rf"(?:cpu|cu({DOTTED})(?:-cudnn({DOTTED}))?)-(.+)")
-_SYSTEM = re.compile(r"^debian-|(?<=^ubuntu)-|\..*|^python-.*")
-"""The parts of a system's name that an id leaves out; an image of Python is called by the system below it."""
-_NO_TAG = re.compile(r"[^A-Za-z0-9_.-]")
-_GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9 .+_-]*")
+_OWN = re.compile(r"(?:[-_.](?!(?:runtime|notebook|cuda|nvidia|tensorflow|tf|cpu|gpu|with)(?:[-_.]|\Z))[A-Za-z]+)+")
+"""Words of your own after an id in a tag: letters only, and none that other ids have there."""
+_GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9 .+_()-]*")
 _MEMORY = re.compile(r"([1-9][0-9]{0,3})gb")
-_GPU_DETAIL = re.compile(
-    rf"nvidia|geforce|tesla|quadro|rtx|gtx|gpu|laptop|sxm[0-9]?|pcie|nvl|hbm[0-9]e?|{_MEMORY.pattern}"
-    r"|ada|blackwell|generation|server|workstation|edition|with|max|q|design"
-)
-"""Words of a GPU's name that do not decide its model: brand, generation, edition, form factor and memory."""
+_BRANDS = ("geforce", "tesla", "quadro", "grid")
+"""Words that are no addition to a name: ``Tesla T4`` is ``NVIDIA T4``."""
 _LEAST_MEMORY, _MOST_MEMORY = 0.9, 1.01  # of what a product's name says: drivers report a few percent less, or 1 % more
 _STATED_BY = {**{f"sxm{number}": ("sxm",) for number in range(2, 7)}, "hbm3": ("sxm", "sxm5")}
 """Words that a word of the driver's name implies: it calls an H100 SXM5 ``NVIDIA H100 80GB HBM3``."""
 
-ModelOf = Callable[[str], str | None]  # returns the catalogue's name of the one GPU that a text means
+NamesOf = Callable[[str], tuple[str, ...]]
+"""Returns the model of the one GPU that a text means, then the names of its products in nvidia-smi; () for no one."""
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,27 +49,41 @@ Refusals = tuple[Refusal, ...]
 
 @dataclass(frozen=True)
 class GpuRequirement:
-    """A GPU model by the catalogue's name; ``words`` are those that the driver's name of the GPU has to contain."""
+    """A GPU model by the catalogue's name; ``words`` are those that the driver's name of the GPU has to contain.
+
+    The name adds no word to that of another of the ``products``: ``Quadro RTX 5000`` is not its Max-Q design.
+    No product is called ``H100`` only, so this is each of its form factors.
+    """
 
     model: str
-    model_of: ModelOf = field(repr=False, compare=False)
+    names_of: NamesOf = field(repr=False, compare=False)
     words: tuple[str, ...] = ()
+    products: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     def __str__(self) -> str:
         return " ".join((self.model, *(word.upper() for word in self.words if word not in _words(self.model))))
 
     def is_met_by(self, gpu: GpuSeen) -> bool:
-        return self.may_be(gpu) and all(_states(gpu, word) for word in self.words)
+        added, others = _added(gpu.name, self.words, gpu.memory), (_added(one, self.words) for one in self.products)
+        return self.may_be(gpu) and added is not None and not any(one is not None and one < added for one in others)
 
     def may_be(self, gpu: GpuSeen) -> bool:
-        return self.model == (self.model_of(gpu.name) or gpu.name)
+        return (self.names_of(gpu.name) or (gpu.name,))[0] == self.model
 
 
 class EnvironmentRequirement(msgspec.Struct, frozen=True):
-    """An environment's id; ``image`` is the first 12 hexadecimal digits of an image's digest, or ''."""
+    """An environment's id; ``image`` is the first 12 hexadecimal digits of an image's digest, or ''.
+
+    In a tag, words of your own may follow the id: ``…-bookworm-prod``, but ``…-bookworm-runtime`` is another id.
+    """
 
     id: str
     image: str = ""
+    in_tag: bool = False
+
+    def is_met_by(self, name: str) -> bool:
+        own = self.in_tag and self.id.startswith(name) and _OWN.fullmatch(self.id[len(name) :])
+        return self.id == name or bool(own)
 
     def __str__(self) -> str:
         return f"{self.id}-{self.image}" if self.image else self.id
@@ -118,29 +127,26 @@ def read_version(text: str) -> str:
     return fitting(_VERSION, text, "a version", "as in 2.20 or 2.20.0")[0]
 
 
-def read_environment(text: str) -> EnvironmentRequirement:
+def read_environment(text: str, *, in_tag: bool = False) -> EnvironmentRequirement:
     found = fitting(_ENVIRONMENT, text, "an environment", "its id, or its id and an image: envbuilder plan lists ids")
-    return EnvironmentRequirement(found[1], found[2] or "")
+    return EnvironmentRequirement(found[1], found[2] or "", in_tag)
 
 
-def read_gpu(text: str, model_of: ModelOf) -> GpuRequirement:
+def read_gpu(text: str, names_of: NamesOf) -> GpuRequirement:
     """Read a GPU's name. Raises UsageError if it does not mean one GPU, or has a word without a meaning."""
     fitting(_GPU, text, "a GPU", "use the name that nvidia-smi prints")
-    model = model_of(text)
-    if model is None:
+    names = names_of(text)
+    if not names:
         raise UsageError(f"the catalogue has no one GPU called {text!r}", hint="envbuilder catalog list gpus")
-    words = _words(text)
-    naming = list(words)
-    for word in words:
-        rest = [one for one in naming if one != word]
-        if model_of(" ".join(rest)) == model:
-            if not _GPU_DETAIL.fullmatch(word):
-                raise UsageError(f"{word!r} in {text!r} is not understood", hint="use the name that nvidia-smi prints")
-            naming = rest
-    return GpuRequirement(model, model_of, tuple(sorted(set(words) - {"nvidia", "gpu"})))
+    words = tuple(dict.fromkeys(_words(text)))
+    for word in (one for one in words if not _MEMORY.fullmatch(one)):
+        decides = names_of(" ".join(one for one in words if one != word))[:1] != names[:1]
+        if not decides and all(_added(name, (word,)) is None for name in names):
+            raise UsageError(f"{word!r} in {text!r} is not understood", hint="use the name that nvidia-smi prints")
+    return GpuRequirement(names[0], names_of, words, names[1:])
 
 
-def parse_host_classes(text: str, model_of: ModelOf) -> tuple[HostClass, ...]:
+def parse_host_classes(text: str, names_of: NamesOf) -> tuple[HostClass, ...]:
     """Read ``H100/570, A100/550``, each class once. Raises UsageError for another form and for an unknown GPU."""
     found: dict[HostClass, None] = {}
     for part in text.split(","):
@@ -148,7 +154,7 @@ def parse_host_classes(text: str, model_of: ModelOf) -> tuple[HostClass, ...]:
         if not slash:
             hint = "a GPU and a driver's branch or release: H100/570"
             raise UsageError(f"{part.strip()!r} is not a host class", hint=hint)
-        found[HostClass(read_gpu(gpu, model_of), read_driver(driver))] = None
+        found[HostClass(read_gpu(gpu, names_of), read_driver(driver))] = None
     return tuple(found)
 
 
@@ -161,21 +167,27 @@ def fitting(pattern: re.Pattern[str], text: str, what: str, hint: str) -> re.Mat
 
 
 def _words(name: str) -> tuple[str, ...]:
-    """Split a GPU's name: ``A100-SXM4-80 GiB`` is ``a100``, ``sxm4``, ``80gb``."""
+    """Split a GPU's name: ``NVIDIA A100-SXM4-80 GiB`` is ``a100``, ``sxm4``, ``80gb``."""
     text = re.sub(r"\b([0-9]+)\s*gi?b\b", r"\1gb", name.casefold().replace("pci-e", "pcie"))
-    return tuple(re.findall(r"[^\s_-]+", text))
+    return tuple(word for word in re.findall(r"[^\s_()-]+", text) if word not in ("nvidia", "gpu"))
 
 
-def _states(gpu: GpuSeen, word: str) -> bool:
-    """Return True if a GPU's name has a word, perhaps in two parts (``2080 Ti``), or it has that much memory."""
-    words = _words(gpu.name)
-    joined = {one + other for one, other in pairwise(words) if one != "nvidia"}
-    if word in {*words, *joined} or any(word in _STATED_BY.get(one, ()) for one in words):
-        return True
-    memory = _MEMORY.fullmatch(word)
-    if memory is None or any(map(_MEMORY.fullmatch, words)):
-        return False
-    return _LEAST_MEMORY <= gpu.memory / (int(memory[1]) << 30) <= _MOST_MEMORY
+def _added(name: str, wanted: Iterable[str], memory: int | None = None) -> frozenset[str] | None:
+    """Return the words of a GPU's name that are not wanted; None if it does not state all that are.
+
+    It states up to four words in one too (``2080Ti``). If it does not state a size, that of the ``memory`` counts.
+    """
+    words = _words(name)
+    spans = (words[start : start + length] for length in range(1, 5) for start in range(len(words)))
+    stated = {"".join(span): frozenset(span) for span in spans}
+    stated |= {other: frozenset((word,)) for word in words for other in _STATED_BY.get(word, ())}
+    is_sized = any(map(_MEMORY.fullmatch, words))
+    for word in (one for one in wanted if one not in stated):
+        size = _MEMORY.fullmatch(word)
+        share = memory / (int(size[1]) << 30) if size and memory is not None else 1
+        if size is None or not _LEAST_MEMORY <= share <= _MOST_MEMORY or (is_sized and memory is not None):
+            return None
+    return frozenset(words).difference(_BRANDS, *(stated.get(word, ()) for word in wanted))
 
 
 def names_another(version: str, named: Iterable[str]) -> bool:
@@ -188,7 +200,7 @@ def comparisons(verdict: Verdict, wanted: Requirement, now: datetime) -> Iterato
     gpus, driver = ", ".join(gpu.name for gpu in host.gpus) or "no GPU", host.driver or "none"
     because = f": {'; '.join(verdict.reasons)}" if verdict.reasons else ""
     name, version = (has.id, has.tensorflow) if has else ("no environment of envbuilder", "unknown")
-    if wanted.environment is not None and wanted.environment.id != name:
+    if wanted.environment is not None and not wanted.environment.is_met_by(name):
         yield "environment", Reason.OTHER_ENVIRONMENT, f"this is {name}; {wanted.environment} is required"
     if wanted.tensorflow is not None and not is_prefix(wanted.tensorflow, version):
         yield "tensorflow", Reason.OTHER_ENVIRONMENT, f"its TensorFlow is {version}; {wanted.tensorflow} is required"
@@ -227,28 +239,12 @@ def inconsistent(verdict: Verdict) -> str:
         return f"its suite or lock is {unclear[0][:80]!r}, which is not a digest"
     if moment(verdict.started) - moment(verdict.finished) > CLOCK_SKEW:
         return f"it ended ({verdict.finished}) before it began ({verdict.started})"
-    return _misnamed(verdict) or contradiction(verdict)
-
-
-def _misnamed(verdict: Verdict) -> str:
-    """Return how an environment's id contradicts its fields; '' if it does not."""
-    if (has := verdict.environment) is None:
-        return ""
-    start = _NO_TAG.sub("-", f"tf{has.tensorflow}-py{has.python.replace('.', '')}-")
-    if has.id.startswith(start) and (named := _INSIDE.fullmatch(has.id[len(start) :])):
-        pairs = ((named[1], has.cuda), (named[2], has.cudnn))
-        versions = all(is_prefix(name, version) if name and version else name is version for name, version in pairs)
-        system = named[3].startswith(_NO_TAG.sub("-", _SYSTEM.sub("", has.os)))
-        arch = has.arch == "x86_64" or has.arch in named[3].split("-")
-        framework = f"{has.package}=={has.tensorflow}" in has.requirements
-        own = named[3].endswith(f"-{has.variant}" if has.variant else ("-runtime", "-notebook")) == bool(has.variant)
-        if all((has.flavor == ("gpu" if named[1] else "cpu"), versions, system, arch, framework, own)):
-            return ""
-    return f"the id {has.id} does not fit its TensorFlow, Python, CUDA, cuDNN, system and machine"
+    if (has := verdict.environment) and has.misnamed:
+        return f"the id {has.id} does not fit its TensorFlow, Python, CUDA, cuDNN, system and machine"
+    return contradiction(verdict)
 
 
 def rank(level: Level) -> int:
-    """Return how high a level is, from 0 for ``none``."""
     return 0 if level == "none" else 1 + LEVELS.index(level)
 
 
@@ -262,5 +258,4 @@ def moment(text: str) -> datetime:
 
 
 def age_s(verdict: Verdict, now: datetime) -> float:
-    """Return the age of a verdict in seconds; 0 for one from a clock that is ahead."""
     return max(0.0, round((now - moment(verdict.finished)).total_seconds(), 1))

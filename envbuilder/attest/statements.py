@@ -127,10 +127,7 @@ class Notice(Linked, frozen=True, kw_only=True):
 
 
 def verdict_statement(name: str, verdict: Verdict, **more: tuple[Any, ...]) -> Statement:
-    """Return the statement of a complete verdict, with ``more`` fields of its predicate.
-
-    Raises PublishError if the verdict names no digest.
-    """
+    """Return the statement of a complete verdict. Raises PublishError if it names no digest."""
     return about(name, _digest(verdict), VERDICT, VerdictPredicate(verdict=verdict, **more))
 
 

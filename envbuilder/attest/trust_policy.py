@@ -225,7 +225,7 @@ def concerns(verdict: Verdict, wanted: Requirement) -> bool:
     """
     failed, host, gpu = _failed(verdict), verdict.host, wanted.gpu
     everywhere = [check for check in failed if check.level not in _ON_GPU or check.outcome == "passed"]
-    nameless = [one for one in host.gpus if not _NAME.match(one.name) and not (gpu and gpu.model_of(one.name))]
+    nameless = [one for one in host.gpus if not _NAME.match(one.name) and not (gpu and gpu.names_of(one.name))]
     if not failed or everywhere or nameless or not host.gpus or not DRIVER.fullmatch(host.driver or ""):
         return True
     other_gpu = gpu is not None and not any(map(gpu.may_be, host.gpus))

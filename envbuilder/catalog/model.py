@@ -260,16 +260,20 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
         return self._gpu_names.possible(text)
 
     def gpu_model(self, text: str) -> str | None:
-        """Return the name of the one GPU that a text means; None for no GPU or several.
+        """Return the name of the one GPU that a text means; None for no GPU or several."""
+        return next(iter(self.gpu_names(text)), None)
+
+    def gpu_names(self, text: str) -> tuple[str, ...]:
+        """Return the model of the one GPU that a text means, then the names of its products in nvidia-smi, or ().
 
         A slice of a GPU (MIG, vGPU) is a separate device with a share of it: ``A100 MIG 1g.5gb``, ``A40 vGPU 8Q``.
         """
-        row = self.gpu(text)
-        part = _SLICE.search(text)
-        if row is None or part is None:
-            return row.name if row is not None else None
-        kind = f"MIG {part[1].lower().replace('.me', '+me')}" if part[1] else f"vGPU {part[2].upper()}"
-        return f"{row.name} {kind}"
+        if (row := self.gpu(text)) is None:
+            return ()
+        part, kind = _SLICE.search(text), ""
+        if part is not None:
+            kind = f" MIG {part[1].lower().replace('.me', '+me')}" if part[1] else f" vGPU {part[2].upper()}"
+        return (f"{row.name}{kind}", *row.smi_names)
 
     @cached_property
     def capabilities(self) -> dict[str, str]:

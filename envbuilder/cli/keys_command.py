@@ -18,7 +18,7 @@ def command() -> None: ...
 @parameters("keys new")
 def new(folder: Path, expires: str | None) -> None:
     from envbuilder.attest.keys import PRIVATE, PUBLIC, create
-    from envbuilder.publish.verify_request import duration
+    from envbuilder.support.terminal_text import duration
 
     until = _end(duration(expires)) if expires else None
     if (password := os.environ.get("TF_ENVBUILDER_KEY_PASSWORD")) == "":
@@ -27,7 +27,7 @@ def new(folder: Path, expires: str | None) -> None:
     key = create(folder, password=password, expires=until)
     click.echo(f"{folder / PRIVATE}  the private key: keep it secret", err=True)
     click.echo(f"{folder / PUBLIC}  the public key: give it to people who verify images", err=True)
-    click.echo(key.keyid)
+    click.echo(key.public.keyid)
 
 
 def _end(seconds: float) -> datetime:

@@ -15,4 +15,4 @@ def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.publish.verification import as_text
     from envbuilder.publish.verify_request import VerifyOptions, verify_image
 
-    finish(verify_image(read_options(VerifyOptions, values), load().gpu_model), form, as_text)
+    finish(verify_image(read_options(VerifyOptions, values), load().gpu_names), form, as_text)

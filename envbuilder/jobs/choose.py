@@ -142,7 +142,7 @@ def from_registry(
     driver = document.driver if on_gpu else None
     gpus: tuple[str | None, ...] = (on_gpu and document.gpus) or (None,)
     asked = (VerifyOptions(image=image, keys=keys, level=level, driver=driver, gpu=gpu) for gpu in gpus)
-    answers = [verify_image(options, catalog.gpu_model) for options in asked]
+    answers = [verify_image(options, catalog.gpu_names) for options in asked]
     for refused in (one for one in answers if not one.accepted):
         reason = refused.refusals[0]
         text = f"image: not {image}, which verify refuses: {reason.reason}: {reason.message}"

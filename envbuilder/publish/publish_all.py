@@ -131,7 +131,7 @@ def sealer_of(
         if path.stat().st_mode & 0o077:
             say(f"warning: others can read the private key {path}: chmod 600 {path}")
     trusted = tuple(key for opener in openers or () if isinstance(opener, KeyOpener) for key in opener.trusted)
-    if openers is not None and first.keyid not in {key.keyid for key in trusted}:
+    if openers is not None and first.public.keyid not in {key.keyid for key in trusted}:
         raise UsageError("the signing key is not one of the trusted keys", hint="give its public half with --key")
     return KeySealer(first, others=tuple(others), trusted=(*load_public_keys(*public), *trusted))
 

@@ -71,7 +71,7 @@ def staging_tag(environment_id: str) -> str:
 def meant_by(tag: str) -> EnvironmentRequirement | None:
     """Return the environment, and the image, that a tag names; None for any other tag."""
     with suppress(UsageError):
-        return read_environment(tag.removeprefix(_STAGING))
+        return read_environment(tag.removeprefix(_STAGING), in_tag=True)
     return None
 
 

@@ -1,7 +1,6 @@
 """``envbuilder verify``: options and decision; the state of images on host classes for reports and fleets."""
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -17,12 +16,11 @@ from envbuilder.attest.requirements import (
     EnvironmentRequirement,
     GpuRequirement,
     HostClass,
-    ModelOf,
+    NamesOf,
     Refusal,
     Refusals,
     Requirement,
     age_s,
-    fitting,
     moment,
     parse_host_classes,
     rank,
@@ -42,13 +40,11 @@ from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.manifests import Manifest, config_digest, only_image
 from envbuilder.registry.reference import parse
 from envbuilder.registry.referrers import listing, subject_of
+from envbuilder.support.terminal_text import duration
 from envbuilder.support.threads import within
 from envbuilder.verdict import HostRef, ImageState, Level
 
 MAX_SKEW_S = CLOCK_SKEW.total_seconds()  # how far the clocks of two hosts may differ
-
-_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhdw])")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 
 @dataclass(frozen=True)
@@ -67,14 +63,14 @@ class VerifyOptions:
     on: str | None = None
 
 
-def verify_image(options: VerifyOptions, model_of: ModelOf) -> Verification:
+def verify_image(options: VerifyOptions, names_of: NamesOf) -> Verification:
     """Verify the image of the options. Raises UsageError if one is not understood, or if they contradict each other.
 
     With host classes, a driver or a GPU, the required level is ``gpu`` by default.
     """
     if options.on is not None and (options.driver is not None or options.gpu is not None):
         raise UsageError("--on names drivers and GPUs itself", hint="leave --driver and --gpu out")
-    reference, wanted = parse(options.image), requirement_of(options, model_of)
+    reference, wanted = parse(options.image), requirement_of(options, names_of)
     ends = time.monotonic() + ANSWER_S
     openers, repository = openers_of(options.keys, options.identity, options.issuer), Repository(reference, os.environ)
     signers = len(_names(openers))
@@ -84,34 +80,30 @@ def verify_image(options: VerifyOptions, model_of: ModelOf) -> Verification:
     return verify(repository, openers, wanted, datetime.now(UTC), ends - time.monotonic())
 
 
-def requirement_of(options: VerifyOptions, model_of: ModelOf) -> Requirement:
+def requirement_of(options: VerifyOptions, names_of: NamesOf) -> Requirement:
     return Requirement(
         level=options.level or ("cpu" if {options.on, options.driver, options.gpu} == {None} else "gpu"),
         driver=read_driver(options.driver) if options.driver is not None else None,
-        gpu=read_gpu(options.gpu, model_of) if options.gpu is not None else None,
+        gpu=read_gpu(options.gpu, names_of) if options.gpu is not None else None,
         max_age_s=duration(options.max_age),
         environment=_environment(options),
         tensorflow=read_version(options.tensorflow) if options.tensorflow is not None else None,
         named=tensorflow_in(parse(options.image).tag),
         threshold=options.threshold,
-        on=parse_host_classes(options.on, model_of) if options.on is not None else (),
+        on=parse_host_classes(options.on, names_of) if options.on is not None else (),
     )
 
 
 def _environment(options: VerifyOptions) -> EnvironmentRequirement | None:
     """Return the required environment. A tag that is an environment's id means this environment, and its image."""
     given = read_environment(options.environment) if options.environment is not None else None
-    named = [one for one in (meant_by(parse(options.image).tag), given) if one is not None]
-    if len({one.id for one in named}) > 1 or len({one.image for one in named} - {""}) > 1:
-        text = f"the tag means {named[0]}, and --environment {named[1]}"
+    meant = meant_by(parse(options.image).tag)
+    if given is None or meant is None:
+        return given or meant
+    if not meant.is_met_by(given.id) or len({given.image, meant.image} - {""}) > 1:
+        text = f"the tag means {meant}, and --environment {given}"
         raise UsageError(text, hint="leave out --environment, or name the image by its digest")
-    return max(named, key=lambda one: one.image, default=None)
-
-
-def duration(text: str) -> float:
-    """Read ``90d``, ``12h``, ``30m``, ``45s`` or ``2w`` as seconds. Raises UsageError for anything else."""
-    found = fitting(_DURATION, text, "a duration", "a number and one of s, m, h, d, w: 90d")
-    return float(found[1]) * _SECONDS[found[2]]
+    return msgspec.structs.replace(given, image=given.image or meant.image)
 
 
 def openers_of(keys: tuple[Path, ...], identity: str | None, issuer: str | None) -> Openers:
@@ -146,11 +138,11 @@ def _names(openers: Openers) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for opener in openers for name in opener.names))
 
 
-def standings(published: PublishedVerdicts, on: str | None, max_age: str, model_of: ModelOf) -> tuple[ImageState, ...]:
+def standings(published: PublishedVerdicts, on: str | None, max_age: str, names_of: NamesOf) -> tuple[ImageState, ...]:
     """Return the state of each image with statements on each host class; empty without host classes."""
     if on is None:
         return ()
-    wanted = Requirement(level="gpu", max_age_s=duration(max_age), on=parse_host_classes(on, model_of))
+    wanted = Requirement(level="gpu", max_age_s=duration(max_age), on=parse_host_classes(on, names_of))
     named = {one.image.digest: one.environment.id for one in published.verdicts if one.environment is not None}
     return tuple(
         _standing(digest, named.get(digest, ""), found, wanted) for digest, found in published.evidence.items()
@@ -169,7 +161,7 @@ class Registrar:
 
     repository: Repository
     openers: Openers
-    model_of: ModelOf
+    names_of: NamesOf
     max_age_s: float
 
     def standing(
@@ -184,7 +176,7 @@ class Registrar:
         if manifest is None:
             return None
         found = read_statements(self.repository, manifest, self.openers)
-        classes = tuple(HostClass(GpuRequirement(gpu, self.model_of) if gpu else None, driver) for gpu, driver in kinds)
+        classes = tuple(HostClass(GpuRequirement(gpu, self.names_of) if gpu else None, driver) for gpu, driver in kinds)
         required = EnvironmentRequirement(environment)
         wanted = Requirement(level=level, environment=required, max_age_s=self.max_age_s, on=classes)
         return _standing(manifest.digest, environment, found, wanted)

@@ -2,6 +2,8 @@
 
 import re
 
+from envbuilder.errors import UsageError
+
 _SEQUENCE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, clear screen
     r"|(?:\x1b[\]P^_X]|[\x9d\x90\x9e\x9f\x98])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # OSC and other strings: titles
@@ -90,3 +92,14 @@ def in_words(seconds: float, digits: int = 0) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.{digits}f} {unit}"
     return f"{seconds:.0f} seconds"
+
+
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhdw])")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+
+
+def duration(text: str) -> float:
+    """Read ``90d``, ``12h``, ``30m``, ``45s`` or ``2w`` as seconds. Raises UsageError for anything else."""
+    if (found := _DURATION.fullmatch(text)) is None:
+        raise UsageError(f"{text!r} is not a duration", hint="a number and one of s, m, h, d, w: 90d")
+    return float(found[1]) * _SECONDS[found[2]]

@@ -303,7 +303,7 @@ def trusted(data: bytes) -> None:
     each(
         lambda: trust_policy.decide(items, Requirement(level="cpu"), NOW),
         lambda: trust_policy.decide_by_class(
-            items, Requirement(level="gpu", on=parse_host_classes("A100/535", store.load().gpu_model)), NOW
+            items, Requirement(level="gpu", on=parse_host_classes("A100/535", store.load().gpu_names)), NOW
         ),
     )
 

@@ -150,7 +150,7 @@ class Stage:
         values: dict[str, Any] = dict.fromkeys(("identity", "issuer", "level", "driver", "gpu"))
         values |= {"max_age": "90d", **{name: self.named(value) for name, value in given.items()}}
         options = VerifyOptions(image=str(asked), keys=paths, threshold=self.threshold, **values)
-        wanted = requirement_of(options, load().gpu_model)
+        wanted = requirement_of(options, load().gpu_names)
         repository = Repository(asked, {"HOME": "/nonexistent"})
         return verify(repository, openers_of(paths, None, None), wanted, NOW, seconds)
 
@@ -208,6 +208,21 @@ def bundles(value: Verdict, *by: str) -> Attack:
     return lambda stage: stage.attach(bundled(stage.seal(stage.payload(value), *by)), kind=BUNDLE)
 
 
+def bundle_by_stranger(in_form: Callable[[bytes], bytes]) -> Attack:
+    """Attach a stranger's bundle whose hint is a trusted key: the digest of it as envbuilder or as cosign writes it."""
+
+    def attack(stage: Stage) -> None:
+        eve, ann = (stage.keys[name].public.keyid for name in ("eve", "ann"))
+        forged = bundled(stage.seal(stage.payload(gpu_verdict()), "eve"))
+        stage.attach(forged.replace(eve.encode(), in_form(bytes.fromhex(ann))), kind=BUNDLE)
+
+    return attack
+
+
+def with_material(material: Any) -> Callable[[bytes], bytes]:
+    return lambda sealed: json.dumps({**json.loads(bundled(sealed)), "verificationMaterial": material}).encode()
+
+
 def sealed_as(kind: str, form: Callable[[bytes], bytes]) -> Attack:
     return lambda stage: stage.attach(form(stage.seal(stage.payload(failed("cpu")))), kind=kind)
 
@@ -235,7 +250,7 @@ def beside(*more: dict[str, Any], value: Verdict | None = None) -> Attack:
 def by_stranger(document: dict[str, Any], stage: Stage) -> dict[str, Any]:
     """Sign with a stranger's key, under the name of a trusted one."""
     forged = json.loads(stage.seal(base64.b64decode(document["payload"]), "eve"))["signatures"][0]["sig"]
-    return {"signatures": [{"sig": forged, "keyid": stage.keys["ann"].keyid}]}
+    return {"signatures": [{"sig": forged, "keyid": stage.keys["ann"].public.keyid}]}
 
 
 def base64_of(content: bytes) -> str:
@@ -645,6 +660,12 @@ STRANGERS = [
 ENVELOPES = [
     Row("the tag was moved to another image", after_good(lambda s: s.push("new")), "TAG_MOVED", target="new"),
     Row("signed by a stranger under a trusted name", seals(by_stranger), "BAD_SIGNATURE"),
+    *[
+        Row(f"a bundle by a stranger under a trusted name in {form}", bundle_by_stranger(write), "BAD_SIGNATURE")
+        for form, write in (("hexadecimal", lambda name: name.hex().encode()), ("base64", base64.b64encode))
+    ],
+    Row("a bundle by a stranger alone", bundles(gpu_verdict(), "eve"), "UNTRUSTED_KEY"),
+    Row("a FAILED in a bundle whose material is a list", after_good(sealed_as(BUNDLE, with_material([]))), "FAILED"),
     Row("no signature", seals(lambda *_: {"signatures": []}), "UNTRUSTED_KEY"),
     Row("signatures null", seals(lambda *_: {"signatures": None}), "UNREADABLE"),
     Row(
@@ -1141,6 +1162,19 @@ def test_tags_that_were_not_listed_are_a_note(stage: Stage, status: int) -> None
     found = stage.ask(GPU, "image", LIMIT_S)
     assert found.accepted
     assert ["tags were not listed" in one.message for one in found.notes] == [True]
+
+
+@pytest.mark.parametrize("stage", ["OCI 1.1"], indirect=True)
+@pytest.mark.parametrize("api", [True, False])
+@pytest.mark.parametrize("strange", [None, "no descriptor", {"size": 1}, entry("sha512:" + "a" * 128), entry("x/../y")])
+def test_listed_entry_that_names_no_document_is_a_note(stage: Stage, *, api: bool, strange: Any) -> None:
+    known = entry(good(stage))
+    stage.rules.on(REFERRERS, index(known, strange) if api else answers(404))
+    stage.rules.on(f"GET .*/manifests/{fallback_tag(stage.image.digest)}$", index(known, strange))
+    found = stage.ask(GPU, "image", LIMIT_S)
+    assert found.accepted
+    (note,) = found.notes
+    assert note.message.startswith("1 of the listed documents cannot be read: ")
 
 
 @pytest.mark.parametrize("stage", ["OCI 1.1"], indirect=True)

@@ -47,7 +47,7 @@ class World:
 
     def ask(self, **given: Any) -> Verification | UsageError:
         try:
-            return verify_image(replace(self.options, **given), load().gpu_model)
+            return verify_image(replace(self.options, **given), load().gpu_names)
         except UsageError as error:
             return error
 

@@ -104,7 +104,7 @@ SUBJECT = digest("manifest")
 
 
 def gpu(text: str) -> GpuRequirement:
-    return read_gpu(text, CATALOG.gpu_model)
+    return read_gpu(text, CATALOG.gpu_names)
 
 
 def evidence(*values: Verdict) -> tuple[AttachedStatement, ...]:
@@ -119,7 +119,7 @@ def evidence(*values: Verdict) -> tuple[AttachedStatement, ...]:
     return tuple(made)
 
 
-ON = parse_host_classes("H100/535, A100/550", CATALOG.gpu_model)
+ON = parse_host_classes("H100/535, A100/550", CATALOG.gpu_names)
 HOSTS = {
     "H100/535": HostRef(driver="535.104.05", gpus=(H100,)),
     "A100/550": HostRef(driver="550.54.15", gpus=(A100,)),
@@ -203,15 +203,25 @@ def test_stale_inconclusive_and_too_low_are_told_apart() -> None:
     assert states(passed("A100/550", level="cpu")) == ["missing", "refused"]
 
 
+def test_example_of_the_documents_is_a_verdict_statement() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "attestations.md").read_text()
+    shown = page.split("```json\n")[1].split("```")[0]
+    subject = json.loads(shown)["subject"][0]
+    found = understood(f"sha256:{subject['digest']['sha256']}", statements.PAYLOAD_TYPE, shown.encode())
+    assert isinstance(found, VerdictPredicate)
+    made = statements.verdict_statement(subject["name"], found.verdict, answers=found.answers, previous=found.previous)
+    assert json.loads(statements.encode(made)) == json.loads(shown)
+
+
 def test_kinds_are_read_by_the_catalogues_names() -> None:
-    assert parse_host_classes("NVIDIA H100/535,h100 / 535", CATALOG.gpu_model) == (HostClass(gpu("H100"), "535"),)
-    assert [str(one) for one in parse_host_classes("a100-80gb/550,A100 40 GiB/550", CATALOG.gpu_model)] == [
+    assert parse_host_classes("NVIDIA H100/535,h100 / 535", CATALOG.gpu_names) == (HostClass(gpu("H100"), "535"),)
+    assert [str(one) for one in parse_host_classes("a100-80gb/550,A100 40 GiB/550", CATALOG.gpu_names)] == [
         "A100 80GB/550",
         "A100 40GB/550",
     ]
     for wrong in ("H100", "", "H100/", "/535", "H100/new", "H999/535", "H100/535,,", "RTX 4000/550"):
         with pytest.raises(UsageError):
-            parse_host_classes(wrong, CATALOG.gpu_model)
+            parse_host_classes(wrong, CATALOG.gpu_names)
 
 
 def seen(name: str, memory: float = 0) -> GpuSeen:
@@ -222,6 +232,19 @@ def seen(name: str, memory: float = 0) -> GpuSeen:
 def test_every_word_of_a_gpu_has_to_be_in_the_drivers_name(wanted: str, met: list[str], not_met: list[str]) -> None:
     assert [name for name in met if not gpu(wanted).is_met_by(seen(name))] == []
     assert [name for name in not_met if gpu(wanted).is_met_by(seen(name))] == []
+
+
+def test_name_of_a_product_is_no_other_product() -> None:
+    """Of the names that nvidia-smi prints, a demand takes its own one, and those with the same words."""
+    brands, nothing = {"geforce", "tesla", "quadro", "grid"}, {"nvidia", "gpu", ""}
+    sxm = {"NVIDIA H100 SXM5 80GB": ["NVIDIA H100 80GB HBM3"]}
+    sxm |= {"A100-SXM-80GB": ["NVIDIA A100-SXM4-80GB", "A100-SXM4-80GB"]}
+    for row in CATALOG.gpus:
+        names = [name for name in row.smi_names if CATALOG.gpu_model(name) == row.name]
+        words = {name: {*re.split("[ ()-]+", name.lower())} - nothing for name in names}
+        for wanted, name in product(names, names):
+            same = words[wanted] <= words[name] and words[name] - words[wanted] <= brands
+            assert gpu(wanted).is_met_by(seen(name)) == (same or name in sxm.get(wanted, ())), (wanted, name)
 
 
 def test_memory_is_compared_where_the_name_does_not_say_it() -> None:
@@ -276,7 +299,7 @@ def test_no_key_is_ever_overwritten(tmp_path, name) -> None:
 def test_protected_key_needs_its_password(tmp_path) -> None:
     right, other = "correct \udcff", "other"  # a byte of a variable that is not text
     made = create(tmp_path, password=right)
-    assert load_private(tmp_path / PRIVATE, password=right).keyid == made.keyid
+    assert load_private(tmp_path / PRIVATE, password=right).public.keyid == made.public.keyid
     for wrong in (None, other):
         with pytest.raises(UsageError, match="TF_ENVBUILDER_KEY_PASSWORD"):
             load_private(tmp_path / PRIVATE, password=wrong)
@@ -304,14 +327,14 @@ def keys(tmp_path_factory) -> tuple[PrivateKey, PrivateKey]:
 def theirs(key: PrivateKey) -> SSlibKey:
     """Make the key that securesystemslib knows; it has its own way to name keys."""
     raw = key.public._key.public_bytes(Encoding.Raw, PublicFormat.Raw)
-    return SSlibKey(key.keyid, "ed25519", "ed25519", {"public": raw.hex()})
+    return SSlibKey(key.public.keyid, "ed25519", "ed25519", {"public": raw.hex()})
 
 
 def test_securesystemslib_accepts_what_we_sign(keys) -> None:
     one, two = keys
     document = json.loads(msgspec.json.encode(envelope.seal(PAYLOAD, statements.PAYLOAD_TYPE, one, two)))
     read = TheirEnvelope.from_dict(json.loads(json.dumps(document)))
-    assert set(read.verify([theirs(one), theirs(two)], 2)) == {one.keyid, two.keyid}
+    assert set(read.verify([theirs(one), theirs(two)], 2)) == {one.public.keyid, two.public.keyid}
     assert read.payload == PAYLOAD
     edited = TheirEnvelope(PAYLOAD + b" ", statements.PAYLOAD_TYPE, read.signatures)
     with pytest.raises(VerificationError):
@@ -325,7 +348,7 @@ def test_we_accept_what_securesystemslib_signs(keys) -> None:
     content = json.dumps(made.to_dict()).encode()
     opened = KeyOpener((two.public, one.public)).open(content)
     assert isinstance(opened, Opened)
-    assert (opened.payload, [who.name for who in opened.signed_by]) == (PAYLOAD, [one.keyid])
+    assert (opened.payload, [who.name for who in opened.signed_by]) == (PAYLOAD, [one.public.keyid])
     edited = json.dumps(made.to_dict() | {"payload": base64.b64encode(PAYLOAD + b" ").decode()}).encode()
     for opener, text in ((KeyOpener((two.public,)), content), (KeyOpener((one.public,)), edited)):
         assert isinstance(opener.open(text), statements.Unread)
@@ -340,7 +363,8 @@ def test_file_of_two_keys_holds_both(tmp_path: Path, keys) -> None:
     one, two = keys
     file = tmp_path / "both.pub"
     file.write_text(f"{one.public.pem}# the second\nExpires: 2027-01-01T00:00:00Z\n{two.public.pem}")
-    assert [(key.keyid, key.expires) for key in load_public_keys(file)] == [(one.keyid, None), (two.keyid, END)]
+    expected = [(one.public.keyid, None), (two.public.keyid, END)]
+    assert [(key.keyid, key.expires) for key in load_public_keys(file)] == expected
 
 
 END = datetime(2027, 1, 1, tzinfo=UTC)
@@ -376,7 +400,7 @@ def test_bundle_holds_the_envelopes_own_signatures(tmp_path: Path) -> None:
     sealed = KeySealer(key, others=(other,)).seal(b'{"a": 1}')
     before, made = json.loads(sealed), json.loads(bundled(sealed))
     assert made["mediaType"] == BUNDLE
-    assert made["verificationMaterial"] == {"publicKey": {"hint": key.keyid}, "tlogEntries": []}
+    assert made["verificationMaterial"] == {"publicKey": {"hint": key.public.keyid}, "tlogEntries": []}
     inside = made["dsseEnvelope"]
     assert (inside["payload"], inside["payloadType"]) == (before["payload"], before["payloadType"])
     assert inside["signatures"] == [{"sig": one["sig"]} for one in before["signatures"]]
@@ -393,5 +417,5 @@ def test_sigstores_own_reader_takes_it(tmp_path: Path) -> None:
     bundles = pytest.importorskip("sigstore_models.bundle.v1", reason="comes with the extra sigstore")
     key = create(tmp_path)
     read = bundles.Bundle.from_json(bundled(KeySealer(key).seal(b"{}")))
-    assert read.verification_material.public_key.hint == key.keyid
+    assert read.verification_material.public_key.hint == key.public.keyid
     assert len(read.dsse_envelope.signatures) == 1

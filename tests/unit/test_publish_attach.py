@@ -84,7 +84,7 @@ class World:
         return VerifyOptions(str(self.hopper.reference), keys, None, None, **values)
 
     def verify(self, on: str = "H100/535, A100/550") -> Verification:
-        return verify_image(replace(self.options, on=on), load().gpu_model)
+        return verify_image(replace(self.options, on=on), load().gpu_names)
 
 
 @pytest.fixture
@@ -158,10 +158,10 @@ def test_report_adds_the_hosts_up(world: World, tmp_path: Path) -> None:
     keys = (world.hopper.folder / PUBLIC, world.ampere.folder / PUBLIC)
     said: list[str] = []
     published = fetch(world.hopper.reference.name, keys, said.append)
-    (one,) = standings(published, "H100/535, A100/550", "90d", load().gpu_model)
+    (one,) = standings(published, "H100/535, A100/550", "90d", load().gpu_names)
     assert (one.digest, one.environment) == (world.image.digest, ENVIRONMENT)
     assert [kind.state for kind in one.kinds] == states(world.verify())
-    assert standings(published, None, "90d", load().gpu_model) == ()
+    assert standings(published, None, "90d", load().gpu_names) == ()
     page = write(Material(verdicts={}, standings=(one,)), tmp_path / "page", datetime.now(UTC)).read_text()
     assert all(word in page for word in ("Host classes", "A100/550", "missing", "passed"))
     assert len(published.verdicts) == len(said) == 1, "one key signed nothing"
@@ -222,12 +222,12 @@ def test_refusal_says_what_to_do_on_which_host(world: World) -> None:
     (refusal,) = world.verify().refusals
     assert refusal.next == (f"on a host with A100/550: envbuilder validate {world.hopper.reference} --attach --key KEY")
     options = replace(world.options, on=None, gpu="A100", driver="550")
-    other, gpu = verify_image(options, load().gpu_model).refusals
+    other, gpu = verify_image(options, load().gpu_names).refusals
     assert (other.reason, gpu.reason) == (Reason.OTHER_DRIVER, Reason.OTHER_GPU)
     assert other.next == gpu.next == refusal.next.replace("A100/550", "A100 and driver 550")
     foreign = create(world.hopper.folder / "foreign").public.keyid[:16]
     untrusted, *_ = verify_image(
-        replace(world.options, on=None, keys=(world.hopper.folder / "foreign" / PUBLIC,)), load().gpu_model
+        replace(world.options, on=None, keys=(world.hopper.folder / "foreign" / PUBLIC,)), load().gpu_names
     ).refusals
     assert f"(given: {foreign})" in untrusted.message
     assert untrusted.next.endswith("--key")

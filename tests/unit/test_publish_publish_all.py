@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +43,13 @@ from envbuilder.publish.attestation import PublishSession, ValidationTerms, excl
 from envbuilder.publish.publish_all import PublishOptions, _statements, plan_all, publish, publish_all, sealer_of
 from envbuilder.publish.tags import check_immutable, check_moving, destination, meant_by, staging_tag
 from envbuilder.publish.verification import advising
-from envbuilder.publish.verify_request import duration, fetch
+from envbuilder.publish.verify_request import fetch
 from envbuilder.registry.client import Repository
 from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.manifests import OCI_MANIFEST, Manifest, config_digest
 from envbuilder.registry.reference import Reference, parse
 from envbuilder.registry.referrers import contents
+from envbuilder.support.terminal_text import duration
 from envbuilder.validation import suite_plan
 from envbuilder.verdict import EngineRef, HostRef, Verdict
 from envbuilder.workspace import Workspace, cache, cache_dir, write_document
@@ -266,10 +268,21 @@ def test_tag_in_the_destination_is_refused(more: str) -> None:
 def test_tag_of_ours_names_its_environment() -> None:
     assert len(parse("registry.example.org/a").at(staging_tag("x" * 300)).tag) == 128
     for tag in ("tf2.20.0-py311-cu12.5-cudnn9.3-bookworm", "tf2.20.0-py311-cpu-bookworm-numpy2.0.0"):
-        assert meant_by(tag) == EnvironmentRequirement(tag)
-        assert meant_by(f"{tag}-0123456789ab") == EnvironmentRequirement(tag, "0123456789ab")
-        assert meant_by(f"staging-{tag}") == EnvironmentRequirement(tag)
+        assert meant_by(tag) == EnvironmentRequirement(tag, in_tag=True)
+        assert meant_by(f"{tag}-0123456789ab") == EnvironmentRequirement(tag, "0123456789ab", in_tag=True)
+        assert meant_by(f"staging-{tag}") == EnvironmentRequirement(tag, in_tag=True)
     assert [meant_by(tag) for tag in ("latest", "", "tf", "v2.20.0")] == [None] * 4
+
+
+def test_tag_of_a_shipped_environment_means_no_other_one() -> None:
+    """A word after an id may be yours; the words of variants, systems and packages are not."""
+    ids = [path.name for path in (Path(__file__).parents[2] / "images").glob("tf*")]
+    systems = [row.short for row in load().systems]
+    ids += [f"tf2.20.0-py311-cpu-{system}{more}" for system in systems for more in ("", "-runtime", "-tensorflow-cpu")]
+    for tag, other in product(ids, ids):
+        meant = meant_by(tag)
+        assert meant is not None
+        assert meant.is_met_by(other) == (tag == other)
 
 
 def test_folder_that_cannot_be_written_is_an_error_of_the_host(tmp_path: Path) -> None:
@@ -288,15 +301,15 @@ def test_report_from_nowhere_or_from_strangers_says_so(tmp_path: Path, monkeypat
     said: list[str] = []
     with modern_registry() as (host, state):
         Repository(parse(f"{host}/team/image"), {}).put_manifest("one", b"{}", OCI_MANIFEST)
-        assert fetch(f"{host}/team/image", (tmp_path / PUBLIC,), said.append).verdicts == ()
-        assert key.keyid[:16] in "".join(said), said
+        assert fetch(f"{host}/team/image", (tmp_path / PUBLIC,), said.append).verdicts == []
+        assert key.public.keyid[:16] in "".join(said), said
         state.missing = True
         with pytest.raises(RegistryRefusedError, match="is there a repository"):
             fetch(f"{host}/team/image", (tmp_path / PUBLIC,), said.append)
         state.missing = False
         with hostile(host) as (front, rules):
             rules.on("manifests/one", lambda front: front.say(200, b"{}", Docker_Content_Digest="sha256:0"))
-            assert fetch(f"{front}/team/image", (tmp_path / PUBLIC,), said.append).verdicts == ()
+            assert fetch(f"{front}/team/image", (tmp_path / PUBLIC,), said.append).verdicts == []
             assert "image:one or a verdict on it out: manifest one: " in "".join(said), said
             rules.actions.insert(0, ("tags", lambda front: front.say(200 + rules.over.wait(20))))
             monkeypatch.setattr(attached_statements, "ANSWER_S", 0.2)

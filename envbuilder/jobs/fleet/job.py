@@ -260,7 +260,7 @@ def _checked(job: Job, host: HostRef, catalog: Catalog) -> tuple[Registrar, Any,
     repository = Repository(destination(job.repository), os.environ)
     repository.manifest("envbuilder-check")
     session = PublishSession(engine, Workspace.here(), Console().say, dict(os.environ), host)
-    return Registrar(repository, openers, catalog.gpu_model, job.max_age_s), sealer, session
+    return Registrar(repository, openers, catalog.gpu_names, job.max_age_s), sealer, session
 
 
 def _validate(job: Job, registrar: Registrar, sealer: Any, session: PublishSession, catalog: Catalog) -> dict[str, Any]:  # noqa: ANN401

@@ -26,12 +26,13 @@ from envbuilder.jobs.fleet.job import CODES, Job, ProofDocument, RowState, with_
 from envbuilder.jobs.fleet.workers import DaskEngine, Dispatcher, check_address
 from envbuilder.publish.tags import destination
 from envbuilder.publish.verification import advising
-from envbuilder.publish.verify_request import Registrar, duration, openers_of
+from envbuilder.publish.verify_request import Registrar, openers_of
 from envbuilder.registry.client import Repository
 from envbuilder.support import decoding
 from envbuilder.support.architectures import ARCHS
 from envbuilder.support.console import Console
 from envbuilder.support.templates import rendered, text_template
+from envbuilder.support.terminal_text import duration
 from envbuilder.support.threads import in_parallel
 from envbuilder.validation import suite_plan
 from envbuilder.validation.suite_plan import Profile
@@ -202,7 +203,7 @@ def open_fleet(options: FleetOptions, catalog: Catalog) -> FleetQuery:
     openers = openers_of(options.keys, None, None)
     repository = Repository(destination(options.repository), os.environ)
     choice = choose(options.matrix, options.selectors, Workspace.here(), catalog)
-    registrar = Registrar(repository, openers, catalog.gpu_model, duration(options.max_age))
+    registrar = Registrar(repository, openers, catalog.gpu_names, duration(options.max_age))
     return FleetQuery(options, choice, read_fleet(options.fleet, catalog), registrar, describe())
 
 
