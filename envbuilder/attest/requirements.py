@@ -23,7 +23,7 @@ _OWN = re.compile(r"(?:[-_.](?!(?:runtime|notebook|cuda|nvidia|tensorflow|tf|cpu
 _GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9 .+_()-]*")
 _MEMORY = re.compile(r"([1-9][0-9]{0,3})gb")
 _BRANDS = ("geforce", "tesla", "quadro", "grid")
-"""Words that are no addition to a name: ``Tesla T4`` is ``NVIDIA T4``."""
+"""Words that add nothing to a name: ``Tesla T4`` is ``NVIDIA T4``."""
 _LEAST_MEMORY, _MOST_MEMORY = 0.9, 1.01  # of what a product's name says: drivers report a few percent less, or 1 % more
 _STATED_BY = {**{f"sxm{number}": ("sxm",) for number in range(2, 7)}, "hbm3": ("sxm", "sxm5")}
 """Words that a word of the driver's name implies: it calls an H100 SXM5 ``NVIDIA H100 80GB HBM3``."""

@@ -53,7 +53,8 @@ def command(
     known = tuple(name for one in given for name in (VETTED if one == SHIPPED else (one,)))
     material = collect(workspace, known, store, start, catalog, found.verdicts if found else ())
     if found is not None:
-        material = replace(material, standings=standings(found, on, max_age, catalog.gpu_names))
+        states = standings(found, on, max_age, catalog.gpu_names)
+        material = replace(material, standings=states, answered=tuple(found.answered))
     page = write(material, output or workspace.out / "report", now)
     click.echo(page)
     if opened:

@@ -3,18 +3,19 @@
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
 from envbuilder.attest.envelope import BUNDLES, STATEMENTS, Opened, Openers, pae
 from envbuilder.attest.requirements import Refusal, Refusals, Requirement
 from envbuilder.attest.statements import Meaning, Unread, VerdictPredicate, understood
-from envbuilder.attest.trust_policy import AttachedStatement, Evidence, decide
+from envbuilder.attest.trust_policy import AttachedStatement, Decision, Evidence, decide
 from envbuilder.errors import PublishError, Reason
 from envbuilder.registry.client import Repository
 from envbuilder.registry.errors import MalformedError, RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.manifests import Manifest, ambiguity, config_digest, digest_of, only_image
+from envbuilder.registry.reference import DIGEST
 from envbuilder.registry.referrers import contents, listing, subject_of
 from envbuilder.support.threads import WORKERS, in_parallel, within
 from envbuilder.verdict import Verdict
@@ -22,33 +23,38 @@ from envbuilder.verdict import Verdict
 ANSWER_S = 25.0  # in which `verify` answers, even if the registry does not
 
 
-@dataclass(frozen=True)
-class PublishedVerdicts:
-    """The documents attached to images of a repository that have a trusted statement, by the image's digest."""
-
-    evidence: dict[str, Evidence]
-
-    @property
-    def verdicts(self) -> tuple[Verdict, ...]:
-        """Every verdict that `verify` may accept for some host, or that is FAILED or INCONCLUSIVE."""
-        each: dict[str, Verdict] = {}
-        for found in self.evidence.values():
-            of_verdicts = {one.stored: one.verdict for one in found if one.verdict is not None}
-            refused = {one.statement for one in unfit(found)}
-            if refused <= of_verdicts.keys():  # else the image itself is refused
-                each |= {stored: one for stored, one in of_verdicts.items() if stored not in refused}
-        return tuple(each.values())
-
-
 _UNFIT = (Reason.WITHDRAWN, Reason.INCONSISTENT, Reason.SIMULATED, Reason.EXPIRED)
 
 
-def unfit(evidence: Evidence) -> Refusals:
-    """Return why `verify` refuses an image, or never accepts one of its verdicts, whatever is required."""
-    found = decide(evidence, Requirement(level="static", max_age_s=math.inf), datetime.now(UTC))
-    unread = {one.stored for one in evidence if isinstance(one.meaning, Unread)}
-    blocking = (one for one in found.refusals if one.statement in unread)
-    return (*blocking, *(one for one in (*found.refusals, *found.notes) if one.reason in _UNFIT))
+def of_any_host(evidence: Evidence) -> Decision:
+    return decide(evidence, Requirement(level="static", max_age_s=math.inf), datetime.now(UTC))
+
+
+@dataclass
+class PublishedVerdicts:
+    """The documents attached to images of a repository that have a trusted statement, by the image's digest.
+
+    ``verdicts`` are those that `verify` may accept for some host, or that are FAILED or INCONCLUSIVE; ``answered`` each
+    FAILED of them that counts for no host.
+    """
+
+    evidence: dict[str, Evidence] = field(default_factory=dict)
+    verdicts: list[Verdict] = field(default_factory=list)
+    answered: list[Verdict] = field(default_factory=list)
+
+    def add(self, digest: str, evidence: Evidence) -> Refusals:
+        """Return why `verify` refuses the image, or never accepts one of its verdicts, whatever is required."""
+        if any(one.signed_by for one in evidence):
+            self.evidence[digest] = evidence
+        found, stated = of_any_host(evidence), {one.stored: one.verdict for one in evidence if one.verdict is not None}
+        unread = {one.stored for one in evidence if isinstance(one.meaning, Unread)}
+        refused = [one for one in found.refusals if one.statement in unread]
+        refused += [one for one in (*found.refusals, *found.notes) if one.reason in _UNFIT]
+        out, in_force = {one.statement for one in refused}, {one.statement for one in found.failures}
+        left = [(stored, one) for stored, one in stated.items() if stored not in out and out <= stated.keys()]
+        self.verdicts += [one for _, one in left]
+        self.answered += [one for stored, one in left if one.verdict == "FAILED" and stored not in in_force]
+        return tuple(refused)
 
 
 def published(
@@ -77,20 +83,20 @@ def published(
     def leave_out(name: str, why: RegistryRefusedError | Refusal) -> None:
         say(f"warning: the report leaves {repository.reference.at(name)} or a verdict on it out: {why.message}")
 
-    evidence: dict[str, Evidence] = {}
+    found, done = PublishedVerdicts(), set[str]()
     for start in range(0, len(names), WORKERS):
         update("reading statements", start, len(names))
         group = within(ANSWER_S, partial(in_parallel, manifest_at, names[start : start + WORKERS]), slow)
         for manifest in group:
-            if manifest is not None and manifest.digest not in evidence:
-                work, evidence[manifest.digest] = partial(read_statements, repository, manifest, openers), ()
+            if manifest is not None and manifest.digest not in done:
+                done.add(manifest.digest)
                 try:
-                    found = evidence[manifest.digest] = within(ANSWER_S, work, slow)
-                    for refusal in unfit(found):
+                    evidence = within(ANSWER_S, partial(read_statements, repository, manifest, openers), slow)
+                    for refusal in found.add(manifest.digest, evidence):
                         leave_out(manifest.digest, refusal)
                 except RegistryRefusedError as error:
                     leave_out(manifest.digest, error)
-    return PublishedVerdicts({name: found for name, found in evidence.items() if any(one.signed_by for one in found)})
+    return found
 
 
 def read_statements(repository: Repository, manifest: Manifest, openers: Openers) -> Evidence:
@@ -107,7 +113,11 @@ def read_statements(repository: Repository, manifest: Manifest, openers: Openers
         if problems:  # as for a login page instead of an image
             return problems
         raise
-    items = sorted(listed.items.items(), key=lambda one: (one[1].startswith(BUNDLES), one[0]))
+    digests = [one for one in listed.items.items() if DIGEST.match(one[0])]
+    items = sorted(digests, key=lambda one: (one[1].startswith(BUNDLES), one[0]))
+    if strange := listed.items.keys() - dict(items).keys():  # anybody can list one: it refuses nothing
+        text = f"{len(strange)} of the listed documents cannot be read: {min(strange)[:100]!r} is not a sha256 digest"
+        problems += (_unread("", Reason.UNREADABLE, text),)
     waiting = [stored for stored, _ in items]
     others = {stored for stored, kind in items if kind and not kind.startswith(STATEMENTS)}
     opened: dict[str, dict[str, AttachedStatement]] = {}

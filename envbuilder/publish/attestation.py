@@ -27,7 +27,7 @@ from envbuilder.attest.statements import (
 from envbuilder.attest.trust_policy import supersedes
 from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import PublishError, Reason, UsageError
-from envbuilder.publish.attached_statements import read_statements, unfit
+from envbuilder.publish.attached_statements import of_any_host, read_statements
 from envbuilder.publish.results import Compression, PublishDocument, PublishRow
 from envbuilder.publish.verification import advising
 from envbuilder.publish.zstd_push import ZstdPusher
@@ -180,7 +180,7 @@ def attach_all(
 def check_not_withdrawn(manifest: Manifest, tools: PublishTools) -> None:
     """Raise PublishError for an image that a person withdrew, of whom the signer knows."""
     openers, image = tools.sealer.openers, f"{tools.repository.reference.name}@{manifest.digest}"
-    refused = unfit(read_statements(tools.repository, manifest, openers)) if openers else ()
+    refused = of_any_host(read_statements(tools.repository, manifest, openers)).refusals if openers else ()
     if found := next((one for one in refused if one.reason is Reason.WITHDRAWN), None):
         hint = f"envbuilder publish --answer {image} {found.statement} --key KEY --reason TEXT"
         raise PublishError(f"{image} is not published again: {found.message}", hint=hint)
@@ -241,9 +241,8 @@ def by_digest(target: str | None) -> Reference:
 def attach_verdict(tools: PublishTools, *, fresh: bool = False) -> Verdict:
     """Validate the image of the repository's digest and attach its verdict, a FAILED one too.
 
-    A verdict of an interrupted run under the same conditions is attached first, so that a FAILED is not lost by
-    trying again. Raises PublishError for an unknown image and for a simulated verdict, InfrastructureError if the
-    registry or the engine fails.
+    That of an interrupted run under the same conditions is attached first: trying again loses no FAILED. Raises
+    PublishError for an unknown image and for a simulated verdict.
     """
     manifest = image_at(tools.repository)
     with exclusively(tools.folder):

@@ -1,15 +1,14 @@
-"""One repository in a registry: its requests (login, redirects, repeats, pages), manifests, blobs and tags.
-
-Every answer has a limit in bytes and time. Every digest is computed here and compared.
-"""
+"""One repository in a registry. Every answer has a limit in bytes and time; every digest is computed and compared."""
 
 import os
 import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from http.client import HTTPResponse
-from typing import Annotated, BinaryIO, NamedTuple
+from threading import local
+from typing import Annotated, Any, BinaryIO, NamedTuple
 from urllib.parse import urlencode, urljoin, urlsplit
 
 import msgspec
@@ -25,9 +24,10 @@ from envbuilder.registry.manifests import MAX_DOCUMENT, MEDIA_TYPES, Descriptor,
 from envbuilder.registry.reference import Reference, is_address, is_loopback
 from envbuilder.support.certificates import authorities
 from envbuilder.support.docker_config import Login, find_login
-from envbuilder.support.threads import WORKERS
+from envbuilder.support.http_headers import known_scheme, next_links
+from envbuilder.support.threads import WORKERS, within
 
-CONNECT_S, SILENCE_S = 10.0, 60.0  # seconds to connect, and without a byte
+CONNECT_S, SILENCE_S, ANSWER_S, UPLOAD_S = 10.0, 60.0, 120.0, 6 * 3600.0  # to connect, without a byte, in all
 ATTEMPTS, PAUSE_S = 5, 0.2  # of a repeatable request, and the first pause; each is twice as long as the one before
 MAX_REDIRECTS, MAX_PAGES, MAX_TAGS, MAX_LIST = 5, 1_000, 100_000, 32 << 20  # the last: bytes of one page of a list
 _BUSY_STATUS, _SHORT_PAUSES = (408, 429, 500, 502, 503, 504), ("", "0", "1", "2", "3", "4", "5")
@@ -41,18 +41,27 @@ _CODES = re.compile(
 )
 """The error codes of OCI distribution 1.1. Other text of an answer may repeat parts of a login: it is not shown."""
 _InHeader = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]*\Z")]
-_WORD = r"[\w!#$%&'*+.^`|~-]++"
-_VALUE = rf'\s*+=\s*+({_WORD}|"(?:[^"\\]|\\.)*+")'
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+"?')
-_AUTH_PARAMETER = re.compile(rf'(?:^|[\s,])({_WORD})\s*+=\s*+("[^"]*+"|[^\s,"]++)')
-_LINK = re.compile(rf"\s*+<([^<>]*+)>((?:\s*+;(?:\s*+{_WORD}(?:{_VALUE})?+)?+)*+)\s*+(?:,[\s,]*+|\Z)")
-_PARAMETER = re.compile(rf";\s*+({_WORD}){_VALUE}")
-_RELATIONS = re.compile(r"[a-z][a-z0-9.-]*+(?: ++[a-z][a-z0-9.-]*+)*+")
-"""A link with its parameters (RFC 8288, section 3), and its relations: registered names, not somebody's address."""
+
+
+_answer = local()  # to this thread's request to a repository: other users of the library, such as the engine, stream
 
 
 class _FinalResponse(HTTPResponse):
-    """Reads over interim answers, such as 103 Early Hints (RFC 9110, section 15.2); the library does for 100 only."""
+    """Reads within ANSWER_S, and over interim answers (103 Early Hints: RFC 9110, section 15.2), not over 100 only."""
+
+    def __init__(self, connection: Any, *rest: Any, **more: Any) -> None:  # noqa: ANN401 - the library's
+        super().__init__(connection, *rest, **more)
+        raw, ends = self.fp.raw, time.monotonic() + ANSWER_S
+        read = raw.readinto
+
+        def readinto(buffer: memoryview) -> int | None:
+            if (left := ends - time.monotonic()) <= 0:
+                raise TimeoutError(f"it took more than {ANSWER_S:g} s")
+            connection.settimeout(min(SILENCE_S, left))
+            return read(buffer)
+
+        if getattr(_answer, "is_limited", False):
+            raw.readinto = readinto  # type: ignore[method-assign]
 
     def _read_status(self) -> tuple[str, int, str]:
         version, status, reason = super()._read_status()  # type: ignore[misc]
@@ -147,7 +156,8 @@ class Repository:
             raise self._broken(Reason.BAD_ANSWER, "names no address for an upload")
         headers = {"Content-Type": "application/octet-stream"}
         address = f"{location}{'&' if '?' in location else '?'}{urlencode({'digest': digest})}"
-        self.send("PUT", address, expect=(_CREATED,), headers=headers, body=body, scope="pull,push")
+        send = partial(self.send, "PUT", address, expect=(_CREATED,), headers=headers, body=body, scope="pull,push")
+        within(UPLOAD_S, send, RegistryFailedError(Reason.TOO_SLOW, f"{digest} was not stored in {UPLOAD_S:g} s"))
 
     def tags(self) -> tuple[str, ...]:
         """List every tag. Raises RegistryRefusedError if the repository does not exist, and for too many."""
@@ -254,6 +264,7 @@ class Repository:
         address = str(request.url)
         if hasattr(request.data, "seek"):
             request.data.seek(0)
+        _answer.is_limited = True
         try:
             answer = self._adapter.send(
                 request.prepare(),
@@ -272,6 +283,8 @@ class Repository:
             raise self._broken(Reason.BAD_ANSWER, f"breaks the protocol: {error}") from error
         except (HTTPError, OSError) as error:
             raise self._failed(error, address) from error
+        finally:
+            _answer.is_limited = False
         return Response(answer.status_code, answer.headers, content, address)
 
     def _read(self, answer: requests.Response, limit: int) -> bytes:
@@ -291,7 +304,7 @@ class Repository:
 
     def _authorized(self, challenge: str, scope: str) -> str:
         """Log in as a challenge asks for and return the header of further requests; '' if that is impossible."""
-        login, (kind, wanted) = find_login(self.reference.host, self._environment), _known_scheme(challenge)
+        login, (kind, wanted) = find_login(self.reference.host, self._environment), known_scheme(challenge)
         if login and login.excuse:  # the image may be public: the helper's failure matters only after a refusal
             self._excuse, login = login.excuse, None
         if kind == "bearer":
@@ -358,17 +371,6 @@ class Repository:
         return RegistryRefusedError(Reason.NOT_THERE if is_gone else Reason.REJECTED, text, hint=step)
 
 
-def _known_scheme(header: str) -> tuple[str, dict[str, str]]:
-    """Return the first scheme of a challenge that is known, and its parameters (RFC 9110, section 11.6.1)."""
-    masked = _QUOTED.sub(lambda text: "_" * len(text[0]), header)
-    schemes = [*re.finditer(r"(?:^|,)\s*+([\w-]++)(?=\s++[^=]|\s*+(?:,|$))", masked)]
-    for number, found in enumerate(schemes):
-        if (kind := found[1].lower()) in ("bearer", "basic"):
-            part = header[found.end() : schemes[number + 1].start() if number + 1 < len(schemes) else None]
-            return kind, {name.lower(): text.strip('"') for name, text in _AUTH_PARAMETER.findall(part)}
-    return "", {}
-
-
 def _asked_pause(answer: Response) -> str:
     return answer.headers.get("Retry-After", "").strip()
 
@@ -380,16 +382,10 @@ def _agree(computed: str, stated: str | None, what: str) -> None:
 
 def _next_page(answer: Response) -> str:
     """Return the address of the next page; '' for the last one. Text that is not understood may be one: it refuses."""
-    header, following = answer.headers.get("Link", "").strip(" \t,"), list[str]()
-    clear = not _LINK.sub("", header)
-    for link in _LINK.finditer(header):
-        parameters = [(name.casefold(), text.strip('"').casefold()) for name, text in _PARAMETER.findall(link[2])]
-        relations = [text for name, text in parameters if name == "rel"]
-        clear = clear and len(relations) == 1 and _RELATIONS.fullmatch(relations[0]) is not None
-        if "next" in " ".join(relations).split():
-            following.append("" if "anchor" in dict(parameters) else _resolved(answer.address, link[1]))
+    links = next_links(answer.headers.get("Link", ""))
+    following = [_resolved(answer.address, link) for link in links or ()]
     usable = all(one != answer.address and _site(one) == _site(answer.address) for one in following)
-    if not clear or len(following) > 1 or not usable:
+    if links is None or len(following) > 1 or not usable:
         raise RegistryRefusedError(Reason.BAD_LINK, f"no clear next page of this host after {_shown(answer.address)}")
     return "".join(following)
 

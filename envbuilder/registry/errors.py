@@ -12,10 +12,8 @@ MAX_VALUES = 1_000_000  # which take a hundred times the memory of their bytes; 
 
 
 class _RegistryError(EnvbuilderError):
-    """The next step for a fault is in publish/reasons.yaml, unless there is a better one."""
-
     def __init__(self, fault: Reason, message: str, *, hint: str = "") -> None:
-        self.fault = fault
+        self.fault = fault  # its next step is in publish/reasons.yaml, unless there is a better one
         super().__init__(message, hint=hint)
 
 

@@ -107,13 +107,18 @@ def attach(
 
 
 def confirm(repository: Repository, subject: str, documents: tuple[Descriptor, ...]) -> None:
-    """Read back until each is in the list itself, and stored. Raises InfrastructureError if one is still missing."""
+    """Read each back, as `verify` does, and find it in the list. Raises InfrastructureError if one stays missing."""
     for attempt in range(ATTEMPTS):
         tagged, from_api = _lists(repository, subject)
         listed = tagged | (from_api or {})
-        found = [repository.manifest(one.digest) for one in documents if one.digest in listed]
-        if len(found) == len(documents) and not any(one is None or repository.lacking(one) for one in found):
-            return
+        try:
+            content = [repository.blob(name) for one in documents for name in contents(repository, one.digest)]
+        except RegistryRefusedError as error:
+            if error.fault is not Reason.NOT_THERE:
+                raise
+        else:
+            if content and all(one.digest in listed for one in documents):
+                return
         if from_api is None:
             _list_under_tag(repository, subject, documents)
         time.sleep(random.uniform(PAUSE_S, 3 * PAUSE_S) * 2**attempt)  # noqa: S311 - spreads writers, protects nothing
@@ -192,13 +197,14 @@ def _listed(content: bytes) -> tuple[msgspec.Raw, ...]:
 
 
 def _types(entries: Iterable[msgspec.Raw]) -> dict[str, str]:
-    """Return the type of each listed document; an entry that names none is skipped."""
+    """Return the type of each listed document. An entry that names none is there by its text: it is not a digest."""
     found = {}
     for entry in entries:
+        one = _Listed(digest=bytes(entry).decode(errors="replace"))
         with suppress(MalformedError):
-            one: _Listed = parsed(entry, _Listed, "a descriptor")
-            found[one.digest] = (one.artifact_type or "").casefold()  # media types have no case
-    return {name: kind for name, kind in found.items() if DIGEST.match(name)}
+            one = parsed(entry, _Listed, "a descriptor")
+        found[one.digest] = (one.artifact_type or "").casefold()  # media types have no case
+    return found
 
 
 def _from_own_tags(repository: Repository, digest: str) -> tuple[tuple[Manifest, ...], RegistryRefusedError | None]:

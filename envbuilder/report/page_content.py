@@ -77,10 +77,14 @@ class Run:
     reached: str
     title: str
 
+    @property
+    def image(self) -> str:
+        return self.verdict.image.digest or self.verdict.image.id
+
 
 @dataclass(frozen=True)
 class EnvironmentCard:
-    """One environment with its newest real verdict, and its runs, oldest first."""
+    """One environment with its newest real verdict and its runs, oldest first; ``elsewhere`` FAILED on other hosts."""
 
     anchor: str
     name: str
@@ -96,6 +100,7 @@ class EnvironmentCard:
     trends: tuple[charts.Trend, ...]
     search: str
     runs: tuple[Run, ...]
+    elsewhere: tuple[Run, ...]
 
     @property
     def verdict(self) -> Verdict:
@@ -149,7 +154,7 @@ def page_content(material: Material, now: datetime, before: PageState | None = N
     ages = [age for one in cards if (age := _age(one.verdict, now)) is not None]
     return PageContent(
         counts=_counts(cards, waiting, material),
-        since=_since({one.name: one.word for one in cards}, before),
+        since=" ".join((_since({one.name: one.word for one in cards}, before), _elsewhere(cards))).strip(),
         oldest=_days(max(ages)) if ages else "",
         environments=tuple(cards),
         grids=(_systems(material, cards, waiting), *_host_grids(cards, now)) if cards or waiting else (),
@@ -174,6 +179,11 @@ def _since(words: dict[str, Word], before: PageState | None) -> str:
     return f"Since the last report ({before.written}): {', '.join(parts) or 'no change'}."
 
 
+def _elsewhere(cards: list[EnvironmentCard]) -> str:
+    runs = [f"{run.name} on {run.host}" for card in cards for run in card.elsewhere]
+    return f"FAILED on another host than that of the newest verdict: {'; '.join(runs)}." if runs else ""
+
+
 _COLOURS: dict[Word, str] = {"FAILED": "red", "INCONCLUSIVE": "yellow", "PASSED": "green"}
 
 
@@ -182,6 +192,8 @@ def _card(name: str, runs: tuple[Verdict, ...], material: Material, now: datetim
     # A simulation says nothing about the environment itself: it is shown only if there is nothing real.
     newest = next((run for run in reversed(every) if not run.verdict.unreal), every[-1])
     verdict, environment = newest.verdict, newest.verdict.environment
+    same = [run for run in every if not run.verdict.unreal and run.image == newest.image]
+    failed = [run for run in {run.host: run for run in same}.values() if run.verdict.verdict == "FAILED"]
     gpus = environment.flavor == "gpu" if environment else "gpu" in verdict.requires
     notebook = environment is not None and environment.variant == "notebook"
     image = material.names.get(verdict.image.id, verdict.image.reference)
@@ -207,6 +219,7 @@ def _card(name: str, runs: tuple[Verdict, ...], material: Material, now: datetim
         trends=tuple(one for one in trends if one is not None),
         search=_search_words(verdict),
         runs=every,
+        elsewhere=tuple(run for run in failed if run is not newest and run.verdict not in material.answered),
     )
 
 
@@ -252,7 +265,7 @@ def _host(verdict: Verdict) -> str:
 def _counts(
     cards: list[EnvironmentCard], waiting: tuple[Environment, ...], material: Material
 ) -> tuple[tuple[str, int], ...]:
-    words = [one.word for one in cards]
+    words = [one.word for one in cards] + ["FAILED" for one in cards if one.elsewhere and one.word != "FAILED"]
     counted = [(word, words.count(word)) for word in ("PASSED", "INCONCLUSIVE", "FAILED")]
     counted += [(UNKNOWN, len(waiting)), (REJECTED, len(material.rejections)), (EXCLUDED, len(material.excluded))]
     return tuple((word, number) for word, number in counted if number or word == "PASSED")

@@ -29,7 +29,8 @@ STRANGE = "altered, or of another version"
 class Material:
     """What there is to show: verdicts by environment, oldest first; layers and names by image; packages by lock.
 
-    ``unreadable`` names records that cannot be shown, and why. ``standings`` are those of a registry's images.
+    ``unreadable`` names records that cannot be shown, and why. ``standings`` are those of a registry's images,
+    ``answered`` each FAILED there that a statement answers.
     """
 
     verdicts: dict[str, tuple[Verdict, ...]]
@@ -43,6 +44,7 @@ class Material:
     upgrades: tuple[UpgradeDocument, ...] = ()
     unreadable: tuple[tuple[str, str], ...] = ()
     standings: tuple[ImageState, ...] = ()
+    answered: tuple[Verdict, ...] = ()
 
 
 def collect(

@@ -17,14 +17,16 @@ from pathlib import Path
 
 import pytest
 import registries
+from hostile import Front, hostile
 from publishing_world import ENVIRONMENT, NOW, World, answering, public_tags, scratch_world
 from registries import State, modern_registry
 
-from envbuilder.errors import EnvbuilderError, InfrastructureError
+from envbuilder.errors import EnvbuilderError, InfrastructureError, Reason
 from envbuilder.publish import tags
 from envbuilder.publish.publish_all import publish
 from envbuilder.publish.verification import advising
 from envbuilder.registry import client, referrers
+from envbuilder.registry.errors import RegistryFailedError
 from envbuilder.registry.reference import Reference
 from envbuilder.verdict import Verdict, span
 
@@ -141,6 +143,28 @@ def test_registry_that_dies_or_freezes_at_any_step_is_reported(
         process.send_signal(signal.SIGCONT)
         assert attempted(world)[0] is None
         assert world.verified().accepted
+
+
+@pytest.mark.parametrize("start", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n"], ids=["header", "content"])
+@pytest.mark.parametrize("part", ["blobs/uploads/", "manifests/sha256:", "referrers/", "manifests/latest"])
+def test_publication_ends_if_the_registry_sends_a_byte_now_and_then(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: bytes, part: str
+) -> None:
+    monkeypatch.setattr(client, "ANSWER_S", 0.5)
+
+    def drip(front: Front) -> None:
+        front.wfile.write(start)
+        while not front.rules.over.wait(0.05):
+            front.wfile.write(b"a")
+            front.wfile.flush()
+
+    with hostile(bench.world.client().reference.host) as (address, rules):
+        rules.on(part, drip)
+        began = time.monotonic()
+        error, _ = attempted(scratch_world(tmp_path / "slow", address))
+        assert time.monotonic() - began < 10
+    assert isinstance(error, RegistryFailedError)
+    assert error.fault is Reason.TOO_SLOW
 
 
 CLOCK = {"back by minutes": -600, "back by hours": -6 * 3600, "forth by hours": 6 * 3600, "forth by days": 3 * 86400}

@@ -12,6 +12,7 @@ import pytest
 from command_line import ran
 from factories import A100, H100, check, digest, failed_verdict, gpu_verdict
 from fake_engine import FakeEngine
+from hostile import hostile
 from publishing_world import answering, push_image
 from registries import State, modern_registry
 from table_rows import rows
@@ -25,6 +26,7 @@ from envbuilder.publish.attestation import PublishSession, PublishTools, Validat
 from envbuilder.publish.publish_all import sealer_of
 from envbuilder.publish.verification import Verification
 from envbuilder.publish.verify_request import VerifyOptions, fetch, standings, verify_image
+from envbuilder.registry import referrers
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import OCI_INDEX, OCI_MANIFEST, Manifest, digest_of
 from envbuilder.registry.reference import Reference, parse
@@ -166,7 +168,7 @@ def test_report_adds_the_hosts_up(world: World, tmp_path: Path) -> None:
     assert all(word in page for word in ("Host classes", "A100/550", "missing", "passed"))
     assert len(published.verdicts) == len(said) == 1, "one key signed nothing"
     world.state.blobs |= {name: b"{}" for name, content in world.state.blobs.items() if b"payload" in content}
-    assert fetch(world.hopper.reference.name, keys, said.append).verdicts == ()
+    assert fetch(world.hopper.reference.name, keys, said.append).verdicts == []
     assert "the report leaves" in said[1]
 
 
@@ -264,12 +266,27 @@ def test_notice_that_says_too_little_signs_nothing(world: World, capsys: pytest.
     assert len(listing(Repository(world.hopper.reference, {}), world.image.digest).items) == before
 
 
+@pytest.mark.parametrize(("body", "code"), [(b"", 7), (b"{}", 7), (None, 5)], ids=["nothing", "other bytes", "gone"])
+def test_notice_that_the_registry_does_not_give_back_is_an_error(
+    world: World, capsys: pytest.CaptureFixture[str], body: bytes | None, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(referrers, "PAUSE_S", 0.001)
+    with hostile(world.hopper.reference.host) as (front, rules):
+        rules.on("GET .*/blobs/", lambda to: to.say(404 if body is None else 200, body or b""))
+        image = str(replace(world.hopper.reference, host=front))
+        words = ("--withdraw", image, "--reason", "x", "--key", str(world.hopper.folder / PRIVATE))
+        assert ran(capsys, "publish", *words)[0] == code
+
+
 def test_pass_answers_the_failures_of_keys_that_its_signer_trusts(world: World) -> None:
     """Without the other host's public key a signer does not see its FAILED, and does not answer it."""
     older = {"environment": gpu_verdict().environment, "finished": "2026-11-20T09:00:00+00:00"}
     world.hopper.attach(failed_verdict(checks=(check("import", "failed"),), **older))
     world.ampere.attach()
     assert Reason.FAILED in {one.reason for one in world.verify("A100/550").refusals}
+    keys = (world.hopper.folder / PUBLIC, world.ampere.folder / PUBLIC)
+    assert fetch(world.hopper.reference.name, keys, str).answered == []
     world.ampere.trusts = (world.hopper.folder / PUBLIC,)
     world.ampere.attach()
     assert world.verify("A100/550").accepted
+    assert [one.verdict for one in fetch(world.hopper.reference.name, keys, str).answered] == ["FAILED"]

@@ -19,12 +19,13 @@ from urllib3.connection import HTTPConnection
 
 from envbuilder.errors import EnvbuilderError, InfrastructureError, InputError, Reason, UsageError
 from envbuilder.registry import client
-from envbuilder.registry.client import Repository, Response, _known_scheme
+from envbuilder.registry.client import Repository, Response
 from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.manifests import OCI_MANIFEST, digest_of
 from envbuilder.registry.reference import parse
 from envbuilder.support.docker_config import Login
 from envbuilder.support.docker_config import find_login as find
+from envbuilder.support.http_headers import known_scheme
 
 HEX = "a" * 64
 
@@ -318,10 +319,10 @@ def test_challenge_of_a_known_scheme_is_found_between_others() -> None:
         'NTLM TlRM==, Bearer realm = "https://a.b/t" , service = "s"',
         'Digest qop="Basic realm=x", BEARER Realm=https://a.b/t, service=s,',
     ):
-        assert _known_scheme(text) == bearer
-    assert _known_scheme('Basic realm="a, b", Bearer realm="c"') == ("basic", {"realm": "a, b"})
+        assert known_scheme(text) == bearer
+    assert known_scheme('Basic realm="a, b", Bearer realm="c"') == ("basic", {"realm": "a, b"})
     for text in ("Negotiate", "", '"\\' * 30_000, "Bearer" + "a" * 60_000, " " * 60_000):
-        assert _known_scheme(text) == ("", {})
+        assert known_scheme(text) == ("", {})
 
 
 def test_refused_connection_is_unreachable_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,7 @@ from envbuilder.report.page_content import (
 )
 from envbuilder.report.report_data import Material, collect
 from envbuilder.validation.verdict_store import History
-from envbuilder.verdict import EngineRef, HostRef, ImageRef, Measurement, Phase, Verdict, Word
+from envbuilder.verdict import EngineRef, GpuSeen, HostRef, ImageRef, Measurement, Phase, Verdict, Word
 from envbuilder.workspace import Workspace, write_document
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -92,6 +92,19 @@ def page_of(*verdicts: Verdict, before: PageState | None = None, **given: object
 
 def words(grid: Grid) -> dict[str, list[list[str]]]:
     return {name: [[cell.word for cell in cells] for cells in columns] for name, columns in grid.rows}
+
+
+def test_failure_on_another_host_is_in_the_headline_until_it_is_answered() -> None:
+    t4 = HostRef(driver="535.104.05", gpus=(GpuSeen(name="Tesla T4", compute_capability="7.5"),))
+    broken, good = failed_verdict(host=t4, environment=gpu_environment(), image=gpu_verdict().image), gpu_verdict()
+    page = page_of(broken, good)
+    assert page.counts == (("PASSED", 1), ("FAILED", 1))
+    assert f"{gpu_environment().id} on Tesla T4, driver 535.104.05" in page.since
+    fixed = msgspec.structs.replace(broken, verdict="PASSED", finished="2026-11-20T10:02:00+00:00")
+    other = msgspec.structs.replace(broken, image=ImageRef(id="another"))
+    for runs, answered in (((broken, good), (broken,)), ((broken, fixed, good), ()), ((other, good), ())):
+        page = page_of(*runs, answered=answered)
+        assert (page.counts, page.since) == ((("PASSED", 1),), "")
 
 
 def test_grid_holds_every_combination_in_its_place() -> None:
