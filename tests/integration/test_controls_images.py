@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
+from table_rows import beside
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
@@ -26,19 +27,7 @@ CONTROLS = controls()
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.timeout(2700)]
 
 
-MECHANISMS = {
-    "good-gpu",  # no finding in a good image; test_validate.py has the one for the CPU
-    "wrong-matmul",  # computed numbers
-    "not-as-locked",  # installed distributions against the lock
-    "file-changed",  # files against RECORD and wheel
-    "secret-in-layer",  # contents of layers
-    "probe-hangs",  # a probe that gives no result; test_validate.py has the crash, on each Python
-    "entrypoint-swallows",  # start as the image's user
-    "library-removed",  # loader: missing library
-    "two-cuda-stacks",  # loader: which copy is loaded
-    "older-cudnn",  # loaded version against the build's version
-    "old-driver",  # simulated driver
-}
+MECHANISMS = set(beside(__file__)["mechanisms"])
 """One control for each way in which the suite finds a defect: `make test` runs these."""
 
 BUSY = {Code.PROBE_TIMEOUT, Code.SLOW_PHASE}
