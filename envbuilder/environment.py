@@ -6,9 +6,8 @@ from typing import Literal
 import msgspec
 
 from envbuilder.finding import Finding
-from envbuilder.versions import DOTTED, is_prefix
 
-_INSIDE = re.compile(rf"(?:cpu|cu({DOTTED})(?:-cudnn({DOTTED}))?)-(.+)")
+_INSIDE = re.compile(r"(?:cpu|cu([0-9.]+)(?:-cudnn([0-9.]+))?)-(.+)")
 _SYSTEM = re.compile(r"^debian-|(?<=^ubuntu)-|\..*|^python-.*")
 """The parts of a system's name that an id leaves out; an image of Python is called by the system below it."""
 _NO_TAG = re.compile(r"[^A-Za-z0-9_.-]")
@@ -183,7 +182,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
         if named is None:
             return True
         pairs = ((named[1], self.cuda), (named[2], self.cudnn))
-        versions = all(is_prefix(name, version) if name and version else name is version for name, version in pairs)
+        versions = all(f"{version}.".startswith(f"{name}.") for name, version in pairs)  # None is in both, or in none
         system = named[3].startswith(_NO_TAG.sub("-", _SYSTEM.sub("", self.os)))
         arch = self.arch == "x86_64" or self.arch in named[3].split("-")
         framework = f"{self.package}=={self.tensorflow}" in self.requirements

@@ -285,8 +285,8 @@ def test_pass_answers_the_failures_of_keys_that_its_signer_trusts(world: World) 
     world.ampere.attach()
     assert Reason.FAILED in {one.reason for one in world.verify("A100/550").refusals}
     keys = (world.hopper.folder / PUBLIC, world.ampere.folder / PUBLIC)
-    assert fetch(world.hopper.reference.name, keys, str).answered == []
+    assert fetch(world.hopper.reference.name, keys, print).answered == []
     world.ampere.trusts = (world.hopper.folder / PUBLIC,)
     world.ampere.attach()
     assert world.verify("A100/550").accepted
-    assert [one.verdict for one in fetch(world.hopper.reference.name, keys, str).answered] == ["FAILED"]
+    assert [one.verdict for one in fetch(world.hopper.reference.name, keys, print).answered] == ["FAILED"]
