@@ -157,17 +157,21 @@ def _before_catalogue(case: Case) -> Iterator[Finding]:
 def by_toolkit(case: Case) -> tuple[Finding, ...]:
     """Compare the GPU with the stated CUDA alone, or with the one of a release before the catalogue."""
     reported, catalog = case.reported, case.catalog
-    stated = catalog.toolkit(reported.cuda) if reported.cuda and names_line(reported.cuda) else None
-    toolkit, old = stated, old_release(case.version) or old_by(cuda=reported.cuda if stated is None else None)
-    cuda, last = (old.cuda, old.capability) if old else ("", "")
+    toolkit = catalog.toolkit(reported.cuda) if reported.cuda and names_line(reported.cuda) else None
+    old = old_release(case.version) or old_by(cuda=reported.cuda if toolkit is None else None)
+    cuda, last = reported.cuda or "", GRAMMAR.old_toolkits.get(reported.cuda or "", "")
     if toolkit is not None:
         cuda, last = toolkit.version, toolkit.last_capability
+    elif old is not None:
+        cuda, last = old.cuda, old.capability
     rows = filter(None, map(catalog.gpu, gpus_of(reported)))
     capabilities = [*(row.compute_capability for row in rows), *reported.compute_capabilities]
     newest = max(capabilities, key=key, default=None)
     if not last or newest is None or key(newest) <= key(last):
         return ()
-    if not same_major(newest, last) or marked("memory", case.messages):  # its own kernels run on GPUs of the same major
+    fails = not versions.at_least(cuda, "10.0") and complaints_of(reported) & {"stuck", "breaks", "wrong"}
+    silent = fails and not any(row.known.code for row in case.messages)
+    if silent or not same_major(newest, last) or marked("memory", case.messages):  # own kernels run on the same major
         return (finding(Code.GPU_UNSUPPORTED_BY_CUDA, "toolkit", newest=newest, cuda=cuda, last=last),)
     return ()
 

@@ -26,12 +26,12 @@ from envbuilder.image.names import reference
 from envbuilder.reproduce.causes import cause_of, codes_without_kernels
 from envbuilder.reproduce.diagnose import ReportDiagnosis
 from envbuilder.reproduce.document import Nearest
-from envbuilder.reproduce.grammar import GRAMMAR, old_release
+from envbuilder.reproduce.grammar import GRAMMAR, old_by_files, old_release
 from envbuilder.reproduce.messages.catalog import marked
 from envbuilder.reproduce.question import Case, driver_of, gpus_of, release_of
 from envbuilder.reproduce.rebuild import PUBLISHED, requirement, word
 from envbuilder.reproduce.report.reported import Reported
-from envbuilder.reproduce.terms import bounds, cudnn_for, is_before_catalogue, is_installed, new_environment, span_of
+from envbuilder.reproduce.terms import bounds, cudnn_for, is_installed, new_environment, span_of
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def _documented(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
     windows = reported.platform == "windows"
     driver = None if windows else reported.driver
     newer = not versions.at_least(row.capability, case.capability or "0")
-    if newer or not versions.at_least(driver or "999", row.driver):
+    if newer or not versions.at_least(driver or "999", row.driver) or known_gpus(case) != gpus_of(reported):
         return None
     version = row.wheel(case.version) if case.version else row.newest
     built = {"tensorflow": version, "cuda": row.cuda, "cudnn": row.cudnn}
@@ -210,7 +210,8 @@ def _is_choice(case: Case, diagnosis: ReportDiagnosis, span: str) -> bool:
     reported, question, gpus = case.reported, case.question, known_gpus(case)
     if reported.origin in _OTHER_MAKERS or reported.arch in {"aarch64", "ppc64le"} or reported.platform == "macos":
         return False
-    if is_before_catalogue(case) or (question is not None and _before_all(question, case.catalog)):
+    before = any(old_by_files([row.values.get("library", "")]) for row in case.messages)
+    if before or (question is not None and _before_all(question, case.catalog)):
         return False  # any proposal would be years newer
     if question is None and not span and (case.holds("python<3.8") or case.holds("cuda<10.1")):
         return False  # the code is of TensorFlow's early years
@@ -333,7 +334,6 @@ def _with_wheels(search: _Search) -> Near[Question] | None:
     return found._replace(changes=(*others, Change("install", "CUDA of the system", None)))
 
 
-_WSL = "wsl --install -d Ubuntu"
 _BROUGHT = {"tensorflow", "package", "install", "cuda", "cudnn"}  # each change takes more than a package
 
 
@@ -355,9 +355,10 @@ def install_commands(case: Case, near: Question, environment: Environment | None
     release = distributions(near.tensorflow, near.package, "gpu" if near.gpu else None, catalog)[0]  # it works
     version = release.version
     native = reported.platform == "windows" and _serves_windows(version)
-    lines = [_WSL] if reported.platform == "windows" and not native and near.gpu else []
-    if near.python and near.python != question.python:
-        lines.append(new_environment(word(near.python), case.place, windows=native))
+    in_wsl = reported.platform == "windows" and not native and near.gpu
+    lines = GRAMMAR.ask["wsl"].splitlines() if in_wsl else []
+    if near.python and (in_wsl or near.python != question.python):
+        lines.append(new_environment(word(near.python), "pip" if in_wsl else case.place, windows=native))
     packages = tuple(text for text in near.packages if text not in question.packages and requirement(text))
     kept = {name for name in _BROUGHT if getattr(near, name) == getattr(question, name)}
     if kept == _BROUGHT and not lines:

@@ -72,6 +72,7 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     known_packages: tuple[str, ...]
     log_lines: dict[str, tuple[str, str]]
     before_catalogue: tuple[OldRelease, ...]
+    old_toolkits: dict[str, str]
     went_on: dict[str, tuple[str, ...]]
     starting: tuple[str, ...]
     of_environments: tuple[str, ...]

@@ -68,7 +68,7 @@ def terms(case: Case) -> Facts:
     windows, pythons = reported.platform == "windows", row.pythons if row is not None else ()
     python = old.python if old else pythons[-1] if pythons else ""
     made = new_environment(python, case.place, windows=windows) if python else None
-    grows = not version or is_since("1.14", reported)
+    grows = is_since("1.14", reported) if version else not any(map(case.holds, GRAMMAR.of_tensorflow_1))
     newest = catalog.distributions(catalog.final_versions[-1])[0]
     own, published = case.python or "", GRAMMAR.published_tags.get(versions.minor(version or "0.0"))
     missing = marked("not_found", case.messages)
@@ -298,10 +298,6 @@ def span_of(case: Case) -> str:
     known = known or [versions.minor(row.version) for row in rows]
     first, last = (known[0], known[-1]) if known else _printed_by(case) or ("", "")
     return f">={first},<={last}.99" if first and versions.at_least(last, first) else ""
-
-
-def is_before_catalogue(case: Case) -> bool:
-    return any(old_by_files([row.values.get("library", "")]) is not None for row in case.messages)
 
 
 def _printed_by(case: Case) -> tuple[str, str] | None:

@@ -55,7 +55,7 @@ def other_setup_lines(transcript: Transcript) -> frozenset[int]:
     found: set[int] = set()
     for number in sorted({n for needle in ("works", "worked", "working") for n in transcript.numbers(needle, 40)}):
         line = transcript.line(number).rstrip()
-        if not line.endswith(":") or not _says_it_works(line):
+        if not line.endswith(":") or "nvidia-smi" in line or not _says_it_works(line):
             continue
         begun = False
         for below in range(number + 1, min(number + _MOST_LINES, len(transcript.lines)) + 1):

@@ -66,13 +66,11 @@ _OF_THE_DRIVER = re.compile(r"CUDA Version\s{2,60}:|UMD Version")
 
 def _evidence(target: str, value: str, number: int, line: str) -> Iterator[ReportStatement]:
     other = ".cc:" in value or ("cud" in target and "rocm" in value.lower()) or _OF_THE_DRIVER.search(line)
-    if other or _NOTHING.match(value):
+    if other or line.strip() == "source" or _NOTHING.match(value):  # a form that nobody changed says source
         return
     reader = _READERS.get(target, _searched)
     for name, text, count in reader(target, without_addresses(value)[:300]):
-        # "source" is the preselected answer of a form: any other statement outranks it.
-        trust = Trust.MENTIONED if (name, text) == ("install", "source") else Trust.STATED
-        yield ReportStatement(name, text, number, line, "form", trust, count=count)
+        yield ReportStatement(name, text, number, line, "form", Trust.STATED, count=count)
 
 
 _DECORATION = r"[\s|*_#\"'>+-]{0,12}"
