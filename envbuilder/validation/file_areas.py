@@ -242,7 +242,7 @@ class _Entries:
         is_text = bool(row.mode & 0o111) and row.binary is None
         if row.kind == "file" and (row.head not in _BITCODE if path.endswith(".bc") else is_text):
             yield "unlike"
-        is_of_package = self._subject.is_of_system(path) or self._files.paths[path].layer in self._of_others
+        is_of_package = self._subject.is_of_system(path) or self._may_be_of_others(path, self._files.paths[path].layer)
         if row.interpreter and not is_of_package and not self._may_start(row.interpreter):
             yield "stranded"
         elif PATHS["interpreter"].search(row.interpreter) and path in self._packages:
@@ -319,12 +319,7 @@ class _Entries:
         return all(PATHS["program"].search(name) for name in names) and not is_changed
 
     def _may_be_of_others(self, path: str, layer: int) -> bool:
-        return path.startswith("usr/lib") and layer in self._of_others
-
-    @cached_property
-    def _of_others(self) -> frozenset[int]:
-        records = enumerate(self._files.records)
-        return frozenset(at for at, one in records if any(PATHS["lists-of-others"].match(row.path) for row in one.rows))
+        return PATHS["of-others"].match(path) is not None and layer in self._files.of_others
 
     def _is_stale_byte_code(self, path: str, entry: StackedFile) -> bool:
         """Return True for byte code that a layer above its source wrote, whatever its header says of that."""
@@ -342,7 +337,7 @@ class _Entries:
     def _is_raised(self, path: str, entry: StackedFile) -> bool:
         row, brought = entry.row, self._files.system.layers.get(path, -1)
         is_program = row.kind == "file" and (row.mode & 0o111 or (row.has_capabilities and row.binary is not None))
-        return bool(is_program) and entry.layer > brought and entry.layer not in self._of_others
+        return bool(is_program) and entry.layer > brought and entry.layer not in self._files.of_others
 
     @cached_property
     def _roots(self) -> Mapping[str, int]:

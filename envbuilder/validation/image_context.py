@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from envbuilder.engine.port import ContainerSpec, Image, Layer
+from envbuilder.engine.port import ContainerSpec, Image
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile
 from envbuilder.image.lockfile import Locked
@@ -31,6 +31,7 @@ from envbuilder.verdict import Measurement
 from envbuilder.workspace import packaged_yaml
 
 SHOWN = 4  # Number of paths in a message before the rest is counted
+_COMPLETE = 1000  # Files of the smallest system
 _CUDNN_FOLDER = "opt/cudnn"
 
 # A shell with its options, and the line that it runs, as in the shell form of CMD.
@@ -118,6 +119,11 @@ class ImageContext:
         return int(number) if number.isdecimal() else None
 
     @property
+    def is_complete(self) -> bool:
+        """Return False for an image with too few files for a system."""
+        return len(self.files.paths) >= _COMPLETE
+
+    @property
     def is_managed(self) -> bool:
         return bool(self.facts.environment)
 
@@ -168,7 +174,7 @@ class ImageContext:
         number = self.files.gone.get(path, len(self.image.layers)) if entry is None else entry.layer
         if number >= len(self.image.layers):
             return ""
-        made = instruction(self.image.layers[number])
+        made = instruction(self.image.layers[number].created_by)
         shown = "…" if secrets_in(INSTRUCTION, made.encode()) else escaped(made)
         return f" (layer {number + 1}: {shown})" if made else f" (layer {number + 1})"  # an import has no instruction
 
@@ -227,8 +233,9 @@ class CheckOutput:
     owners: Mapping[str, str] = field(default_factory=dict)
 
 
-def instruction(layer: Layer) -> str:
-    return re.sub(r"\A(?:RUN )?(?:\|\d+ .*?)??/bin/sh -c (?:#\(nop\)\s+)?| # buildkit\Z", "", layer.created_by)
+def instruction(created_by: str) -> str:
+    """Return what a layer's instruction does, without the words that an engine puts around it."""
+    return re.sub(r"\A(?:RUN )?(?:\|\d+ .*?)??/bin/sh -c (?:#\(nop\)\s+)?| # buildkit\Z", "", created_by)
 
 
 class FindingText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -105,6 +105,13 @@ class ImageFiles:
         found.altered.difference_update(found.same if has_lists else tuple(found.altered))
         return found
 
+    @cached_property
+    def of_others(self) -> frozenset[int]:
+        """Layers whose packages left no list that is read: any file of a system may be theirs."""
+        every = enumerate(self.records)
+        found = frozenset(at for at, one in every if any(PATHS["lists-of-others"].match(row.path) for row in one.rows))
+        return found if found or self.system.layers else frozenset(range(len(self.records)))
+
     def packages(self, layers: int) -> Mapping[str, str]:
         return next((versions for number, versions in reversed(self._status) if number < layers and versions), {})
 

@@ -29,7 +29,6 @@ _Setting = tuple[Finding, _Effect]  # A finding about a setting, and the kind of
 _ASSIGNED = re.compile(r"""(\w+)=("[^"]*"|'[^']*'|\S*)""")
 _KERAS_FILE = "keras.json"
 _MOST_SETTINGS = 1 << 20  # Bytes of the settings of Keras that are read; Keras writes a hundred
-_COMPLETE = 1000  # An image with fewer files has no system
 # The result of `CMD ['python', 'app.py']`: one text for a shell, whose first word is not a program.
 _LIST_IN_QUOTES = re.compile(r"\['[^']*'\s*[,\]]")
 _RUNS_SCRIPT = re.compile(r"(?:^|/)(?:python[\d.]*|(?:ba|da)?sh)\Z")
@@ -75,7 +74,7 @@ class _Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             missing = [one for one in places if files.resolve(f"{self.below}/{one}") not in files.paths]
             return bool(missing) and len(files.paths) > 1
         if self.closed:
-            return len(files.paths) >= _COMPLETE and any(not may_write(subject, one) for one in places)
+            return subject.is_complete and any(not may_write(subject, one) for one in places)
         if self.packaged:
             return bool(places) and all(subject.is_of_system(files.resolve(one)) for one in places)
         if self.holds:
@@ -203,7 +202,7 @@ def can_start(subject: ImageContext) -> Iterator[Finding]:
             yield found("other_python_starts", kind=kind, word=escaped(program), path=f"/{python}")
     for kind, file, name in zip(("user", "group"), ("passwd", "group"), image.user.split(":"), strict=False):
         known = [line.partition(":")[0] for line in subject.lines(f"etc/{file}")]
-        if name and not name.isdecimal() and name not in known and (known or count > _COMPLETE):
+        if name and not name.isdecimal() and name not in known and (known or subject.is_complete):
             yield found("no_such_user", kind=kind, file=file, name=escaped(name))
     yield from _python(subject)
 
@@ -260,8 +259,10 @@ def _nowhere(subject: ImageContext, word: str) -> str:
 
 def scratch(subject: ImageContext) -> Iterator[Finding]:
     user = subject.user
-    if len(subject.files.paths) < _COMPLETE:
+    if not subject.is_complete:
         return
+    if subject.files.file("bin/sh") is None:
+        yield found("no_shell")
     roots = [row[0] for row in subject.accounts if row[2] == "0" and row[0] != "root"]
     if roots:
         yield found("accounts_of_root", names=escaped(", ".join(roots)))

@@ -63,7 +63,8 @@ def describe(image: Image, base: Image, files: ImageFiles, results: Sequence[Che
     """Return the record of an image: ``results`` are of the checks on the host, ``context`` is as in `parse`."""
     pairs = zip(image.layers[len(base.layers) :], files.records[len(base.layers) :], strict=True)
     layers = (
-        KnownLayer(made_by=instruction(one)[:100], diff_id=one.diff_id, entries=entries(own)) for one, own in pairs
+        KnownLayer(made_by=instruction(one.created_by)[:100], diff_id=one.diff_id, entries=entries(own))
+        for one, own in pairs
     )
     return KnownImage(
         files=context,
@@ -93,7 +94,9 @@ def differences(
         records = files().records[len(base.layers) :]
         for number, (record, own, before) in enumerate(zip_longest(records, above, known.layers), 1):
             if not (own and before and (own.diff_id == before.diff_id or entries(record) == before.entries)):
-                found.append(f"layer {number} above the base ({before.made_by if before else instruction(own)[:100]})")
+                found.append(
+                    f"layer {number} above the base ({before.made_by if before else instruction(own.created_by)[:100]})"
+                )
     return tuple(found)
 
 

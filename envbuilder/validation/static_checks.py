@@ -8,7 +8,6 @@ from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
-from envbuilder.engine.port import Image
 from envbuilder.finding import Finding, Severity
 from envbuilder.image import lockfile, system_lock
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
@@ -17,7 +16,7 @@ from envbuilder.probes.suite.installed import normalise
 from envbuilder.probes.suite.runtime_libraries import cudnn_conflict
 from envbuilder.support import decoding, dpkg_status, pem
 from envbuilder.support.architectures import ARCHS
-from envbuilder.validation.image_context import SHOWN, CheckOutput, ImageContext, found, listed, output
+from envbuilder.validation.image_context import SHOWN, CheckOutput, ImageContext, found, instruction, listed, output
 from envbuilder.validation.image_loader import LOADED, OF_PACKAGE, Unmet, distributions, python_of, site_of, unmet
 from envbuilder.validation.installed_files import area_output, compared
 from envbuilder.validation.layer_scan import INSTRUCTION, PATHS, VARIABLE, secrets_in
@@ -32,7 +31,8 @@ VERSIONED = ("libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libpt
 _BUNDLE, _PACKAGED = "etc/ssl/certs/ca-certificates.crt", "usr/share/ca-certificates/"
 # Findings of a check; variables, labels and instructions that are searched, and their bytes.
 _MOST_SHOWN, _MOST_TEXTS, _MOST_TEXT = 40, 2000, 1 << 20
-_SETS = re.compile(r"(?:/bin/sh -c #\(nop\)\s+)?(ENV|LABEL|CMD|ENTRYPOINT) ")
+_WORD = re.compile(r"(?:ONBUILD )?[A-Z]+(?= )")  # of an instruction; RUN has none in the history of some engines
+_SETS = ("ENV", "LABEL", "CMD", "ENTRYPOINT")
 _LEAST_VALUE = 7  # Characters of a value; shorter ones occur in other words
 
 
@@ -293,18 +293,20 @@ def _configured(subject: ImageContext) -> Iterator[Finding]:
             yield found("secret_in_value", kind=kind, name=name, what=what)
     onbuild = image.settings.get("on_build")
     waiting = onbuild if isinstance(onbuild, tuple) else ()
-    steps = [*reversed(image.history), *(one for one in waiting if not any(one in text for text in image.history))]
+    values = (*image.env.values(), *image.labels.values(), *image.command, *image.entrypoint)
+    now = [value for value in values if len(value) >= _LEAST_VALUE]
+    steps = [
+        *reversed(image.history),
+        *(f"ONBUILD {one}" for one in waiting if not any(one in text for text in image.history)),
+    ]
     for number, text in enumerate(steps, 1):
-        replaced = ", which a later one replaced" if _SETS.match(text) else ""
-        for what in secrets_in(INSTRUCTION, _without_values(image, text).encode("utf-8", "replace")):
-            yield found("secret_in_step", number=number, what=what, replaced=replaced)
-
-
-def _without_values(image: Image, instruction: str) -> str:
-    now = (*image.env.values(), *image.labels.values(), *image.command, *image.entrypoint)
-    for value in now if _SETS.match(instruction) else ():
-        instruction = instruction.replace(value, "") if len(value) >= _LEAST_VALUE else instruction
-    return instruction
+        named = _WORD.match(instruction(text))
+        word = named[0] if named is not None else "RUN"
+        replaced = ", which a later one replaced" if word in _SETS else ""
+        for value in now if replaced else ():
+            text = text.replace(value, "")  # noqa: PLW2901 - what still holds is reported above
+        for what in secrets_in(INSTRUCTION, text.encode("utf-8", "replace")):
+            yield found("secret_in_step", number=number, word=word, what=what, replaced=replaced)
 
 
 def _authorities(subject: ImageContext) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from made_images import SITE, SYSTEM, Layer, context_of, file, findings_of, fold
 from envbuilder.engine.port import Layer as ImageLayer
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Finding, Severity
+from envbuilder.validation import installed_files
 
 NUMPY = package("numpy", "2.4.6", {"numpy/__init__.py": b"version = 2\n", "numpy/data.bin": b"data"})
 PASSWD = b"root:x:0:0::/root:/bin/sh\nenvbuilder:x:1000:1000::/home/envbuilder:/bin/sh\n"
@@ -25,7 +26,8 @@ OWN: Layer = {
     "opt/venv/bin/activate": b"export B=1\n",
     **dict.fromkeys(DOCS, b""),
     "usr/bin/true": b"true",
-    "var/lib/dpkg/info/docs.list": "".join(f"/{path}\n" for path in (*DOCS, "usr/bin/true")).encode(),
+    "bin/sh": b"sh",
+    "var/lib/dpkg/info/docs.list": "".join(f"/{path}\n" for path in (*DOCS, "usr/bin/true", "bin/sh")).encode(),
     **folder("tmp", uid=1000),
     **folder("home/envbuilder", uid=1000),
 }
@@ -164,6 +166,10 @@ def test_bundle_that_was_replaced_and_not_added_to_is_a_warning(
         ("etc/nsswitch.conf", b"hosts: dns\n", "warning", "how names and accounts are looked up"),
         ("etc/resolv.conf", b"nameserver 10.0.0.1\n", None, ""),
         ("etc/hosts", b"10.0.0.1 a\n", None, ""),
+        ("etc/shells", b"/usr/bin/tmux\n", None, ""),
+        ("etc/ssh/ssh_config.d/team.conf", b"Host *\n", None, ""),
+        ("etc/ssh/sshd_config.d/team.conf", b"PermitRootLogin yes\n", "warning", "settings of ssh"),
+        ("bin/sh", None, "error", "/bin/sh is not in the image"),
         (
             "etc/localtime",
             "/usr/share/zoneinfo/Europe/Berlin",
@@ -196,14 +202,22 @@ def test_bundle_that_was_replaced_and_not_added_to_is_a_warning(
     ],
 )
 def test_file_that_dockerfiles_replace_is_reported_by_what_reads_it(
-    path: str, content: bytes | str, severity: str | None, text: str
+    path: str, content: bytes | str | None, severity: str | None, text: str
 ) -> None:
-    base = dict.fromkeys(("etc/environment", "etc/localtime", "etc/hosts", "root/.bashrc", "etc/pam.d/su"), b"A=0\n")
+    base = dict.fromkeys(("etc/environment", "etc/localtime", "etc/shells", "root/.bashrc", "etc/pam.d/su"), b"A=0\n")
     subject = replace(context_of(image_of({**OWN, **base}, {path: content})), own_layers=1, proven=1)
     found = [one for check in ("files", "configuration") for one in findings_of(check, subject)]
     named = [one for one in found if text and text in one.message]
     assert [one.severity.value for one in named] == ([severity] if severity else [])
     assert severity or not found
+
+
+def test_system_without_a_list_of_packages_is_undecided() -> None:
+    every = image_of({path: one for path, one in OWN.items() if not path.startswith("var/lib/dpkg/")})
+    result = installed_files.files(context_of(every))
+    assert "has no list of the packages of its system" in result.undecided
+    assert [one.severity for one in result.findings if one.subject == "packages of the system"] == [Severity.WARNING]
+    assert not [one for one in result.findings if "/usr/bin/true" in one.message or "python3.11" in one.message]
 
 
 def test_group_of_the_image_s_user_has_to_exist() -> None:
@@ -272,11 +286,12 @@ def test_further_name_of_a_library_of_the_same_package_is_listed(target: str, se
         ("opt/venv/bin/tool", b"#!/opt/venv/bin/python3", {}, None),
         ("opt/venv/bin/tool", b"#!/usr/bin/python3.11", {}, Severity.WARNING),
         ("opt/venv/bin/tool", b"#!/usr/bin/python3.11", file("usr/bin/python3.11", 0o700), Severity.ERROR),
-        ("srv/bin/tool", b"#! /bin/sh -e", {}, Severity.WARNING),
-        ("srv/bin/tool", b"#! /bin/sh -e", {"bin/sh": b"x"}, None),
-        ("srv/bin/tool", b"#!/bin/sh\r", {"bin/sh": b"x"}, Severity.WARNING),
+        ("srv/bin/tool", b"#! /bin/sh -e", {"bin/sh": None}, Severity.WARNING),
+        ("srv/bin/tool", b"#! /bin/sh -e", {}, None),
+        ("srv/bin/tool", b"#!/bin/sh\r", {}, Severity.WARNING),
         ("srv/bin/tool", b"#!python", {}, Severity.WARNING),
         ("srv/lib/tool", b"#!/bin/nothing", {}, None),
+        (f"{SITE}/team/tool.py", b"#!/bin/nothing", {}, None),
     ],
 )
 def test_script_starts_only_with_an_interpreter_that_its_user_may_start(

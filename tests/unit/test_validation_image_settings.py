@@ -226,7 +226,7 @@ def test_folder_of_byte_code_that_replaces_sources_is_an_error() -> None:
     assert (one.severity, one.subject) == (Severity.ERROR, "PYTHONPYCACHEPREFIX")
 
 
-WHOLE_SYSTEM: Layer = {**ROOT, **{f"usr/share/doc/{number}": b"" for number in range(1000)}}
+WHOLE_SYSTEM: Layer = {**ROOT, "bin/sh": b"", **{f"usr/share/doc/{number}": b"" for number in range(1000)}}
 
 
 @rows

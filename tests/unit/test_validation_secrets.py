@@ -332,6 +332,7 @@ def test_step_for_images_on_top_is_searched_once() -> None:
     for history in ((), (f"ONBUILD {step}",)):
         (one,) = errors(history=history, settings={"on_build": (step,)})
         assert one.subject == "build instruction 1"
+        assert "(ONBUILD RUN)" in one.message
 
 
 def test_current_value_of_a_variable_is_reported_once() -> None:
