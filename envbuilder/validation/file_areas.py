@@ -24,7 +24,7 @@ Event = Literal[
 ]  # fmt: skip
 Within = Literal[
     "", "python", "interpreter", "nowhere", "loader", "path", "system", "packages", "sites", "driver", "authorities",
-    "started", "commands", "environment", "twin", "preloaded", "lacking",
+    "started", "commands", "environment", "twin", "preloaded", "lacking", "pointing",
 ]  # fmt: skip
 Reporter = Literal["files", "configuration", "secrets", "binaries", "no-stub"]
 
@@ -32,6 +32,7 @@ _MACHINES = {**ARCHS, "386": "i386", "ppc64le": "ppc64le", "arm": "arm"}
 # Programs in the folder of every Python; the interpreter itself is checked elsewhere.
 _OF_PYTHON = ("python", "pip", "pydoc", "idle", "2to3")
 _BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
+_POINTS = re.compile(rb"""(?m)^import[ \t].*['"](?:file:)?/""")
 _MAJOR = re.compile(r"\.so\.(\d+)")
 
 
@@ -174,6 +175,7 @@ class _Entries:
             "authorities": lambda path, entry: (
                 entry.row.size and not frozenset() < self._certificates(path) <= subject.authorities
             ),
+            "pointing": lambda path, _: _POINTS.search(self._files.content(path) or b""),
             "lacking": lambda path, _: not self._of_system(path) <= self._certificates(path),
         }
 

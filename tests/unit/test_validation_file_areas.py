@@ -212,6 +212,21 @@ def test_file_that_dockerfiles_replace_is_reported_by_what_reads_it(
     assert severity or not found
 
 
+@pytest.mark.parametrize(
+    ("line", "is_reported"),
+    [
+        (b"import os; os.nice(0)\n", False),
+        (b"/srv/team\n", False),
+        (b"import a; exec(open('/srv/.x').read())\n", True),
+    ],
+)
+def test_code_of_a_package_that_python_runs_when_it_starts_names_no_file(line: bytes, *, is_reported: bool) -> None:
+    image = image_of(OWN, package("team", "1", {"team.pth": line}))
+    found = findings_of("files", replace(context_of(image), own_layers=1, proven=1))
+    named = [one.severity for one in found if f"the code in /{SITE}/team.pth when it starts" in one.message]
+    assert named == [Severity.ERROR] * is_reported
+
+
 def test_system_without_a_list_of_packages_is_undecided() -> None:
     every = image_of({path: one for path, one in OWN.items() if not path.startswith("var/lib/dpkg/")})
     result = installed_files.files(context_of(every))
