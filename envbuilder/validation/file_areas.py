@@ -24,7 +24,7 @@ Event = Literal[
 ]  # fmt: skip
 Within = Literal[
     "", "python", "interpreter", "nowhere", "loader", "path", "system", "packages", "sites", "driver", "authorities",
-    "started", "commands", "environment", "twin", "preloaded", "lacking", "pointing",
+    "started", "commands", "environment", "twin", "preloaded", "lacking", "pointing", "unpackaged",
 ]  # fmt: skip
 Reporter = Literal["files", "configuration", "secrets", "binaries", "no-stub"]
 
@@ -33,6 +33,7 @@ _MACHINES = {**ARCHS, "386": "i386", "ppc64le": "ppc64le", "arm": "arm"}
 _OF_PYTHON = ("python", "pip", "pydoc", "idle", "2to3")
 _BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
 _POINTS = re.compile(rb"""(?m)^import[ \t].*['"](?:file:)?/""")
+_PACKAGED = "usr/share/ca-certificates/"
 _MAJOR = re.compile(r"\.so\.(\d+)")
 
 
@@ -99,7 +100,7 @@ def report(
     for path, entry in {**files.paths, **gone}.items():
         events = tuple(image.happened(path, entry))
         reporters = {"files"} if path in differing else set[str]()
-        for row in _rows(events, files.system.listed(path), is_own=subject.is_managed):
+        for row in _rows(events, files.system.names.get(path, path), is_own=subject.is_managed):
             if row.check not in reporters and image.fits(row, path, entry):
                 reporters.add(row.check)
                 shown = image.closed(path, entry.row, image.users[row.event]) if row.event in image.users else path
@@ -176,6 +177,7 @@ class _Entries:
                 entry.row.size and not frozenset() < self._certificates(path) <= subject.authorities
             ),
             "pointing": lambda path, _: _POINTS.search(self._files.content(path) or b""),
+            "unpackaged": lambda path, _: not subject.is_later(path) and self._unpackaged(path),
             "lacking": lambda path, _: not self._of_system(path) <= self._certificates(path),
         }
 
@@ -293,9 +295,16 @@ class _Entries:
     def _of_system(self, bundle: str) -> frozenset[bytes]:
         """Return the certificates of the system's package, or those of the bundle below if their files were deleted."""
         files, below = self._files, self._files.hidden.get(bundle, [])[-1:]
-        told = [text for path, text in files.contents.items() if path.startswith("usr/share/ca-certificates/")]
-        told = told or [files.records[one.layer].contents.get(bundle, b"") for one in below]
-        return frozenset().union(*map(pem.certificates, told))
+        told = [text for path, text in files.contents.items() if path.startswith(_PACKAGED)]
+        return _certificates(told or [files.records[one.layer].contents.get(bundle, b"") for one in below])
+
+    def _unpackaged(self, bundle: str) -> frozenset[bytes]:
+        """Return certificates of no package, base or matrix; a later layer may have deleted the files of a package."""
+        told = [(at, *pair) for at, one in enumerate(self._files.records) for pair in one.contents.items()]
+        of_base = ((path, text) for at, path, text in told if at < self._subject.of_base)
+        own = _certificates(text for path, text in of_base if path == bundle or PATHS["authorities"].match(path))
+        packaged = _certificates(text for _, path, text in told if path.startswith(_PACKAGED))
+        return self._certificates(bundle) - packaged - own - self._subject.authorities if packaged else packaged
 
     def closed(self, path: str, row: FileRow, user: int | None) -> str:
         """Return the outermost folder or file on a path that a user, of whatever group, may not read; '' for none."""
@@ -431,6 +440,10 @@ class _Entries:
             for name in names
             if not (place in own and name.startswith(_OF_PYTHON))
         )
+
+
+def _certificates(texts: Iterable[bytes]) -> frozenset[bytes]:
+    return frozenset().union(*map(pem.certificates, texts))
 
 
 def _is_closed(row: FileRow, user: int | None) -> bool:

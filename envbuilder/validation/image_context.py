@@ -31,8 +31,7 @@ from envbuilder.verdict import Measurement
 from envbuilder.workspace import packaged_yaml
 
 SHOWN = 4  # Number of paths in a message before the rest is counted
-_COMPLETE = 1000  # Files of the smallest system
-_CUDNN_FOLDER = "opt/cudnn"
+_COMPLETE = 1000  # An image with fewer files has no system
 
 # A shell with its options, and the line that it runs, as in the shell form of CMD.
 _SHELL = re.compile(r"(?:/\S*/)?(?:ba|da|z)?sh( (?:.* )?-\w*c\w*)")
@@ -120,7 +119,6 @@ class ImageContext:
 
     @property
     def is_complete(self) -> bool:
-        """Return False for an image with too few files for a system."""
         return len(self.files.paths) >= _COMPLETE
 
     @property
@@ -212,7 +210,7 @@ class ImageContext:
         if CUDNN_LOCK not in self.system:
             return ()
         locked = {package.name: package for package in lockfile.parse(self.system[CUDNN_LOCK])}
-        return tuple((one, locked.get(one.name)) for one in distributions(self.files, _CUDNN_FOLDER))
+        return tuple((one, locked.get(one.name)) for one in distributions(self.files, "opt/cudnn"))
 
 
 @dataclass(frozen=True)

@@ -42,9 +42,6 @@ class SystemPackages(NamedTuple):
     same: set[str]
     altered: set[str]
 
-    def listed(self, path: str) -> str:
-        return self.names.get(path, path)
-
 
 class StackedFile(msgspec.Struct, frozen=True):
     layer: int
@@ -184,7 +181,9 @@ class ImageFiles:
         self.contents.pop(path, None)
 
     def was(self, path: str, layer: int) -> StackedFile | None:
-        hidden = (one for name in (path, self.system.listed(path)) for one in reversed(self.hidden.get(name, ())))
+        hidden = (
+            one for name in (path, self.system.names.get(path, path)) for one in reversed(self.hidden.get(name, ()))
+        )
         return next((one for one in hidden if one.layer <= layer), None)
 
     def since(self, path: str) -> int:

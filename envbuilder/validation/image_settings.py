@@ -20,6 +20,7 @@ from envbuilder.support import decoding
 from envbuilder.validation.image_context import CheckOutput, ImageContext, escaped, found, listed, may, shell_line
 from envbuilder.validation.image_loader import distributions, site_of
 from envbuilder.validation.installed_files import area_output
+from envbuilder.validation.layer_scan import PATHS
 from envbuilder.workspace import packaged_yaml
 
 _Effect = Literal["breaks", "code", "numbers", "slow", "prints", "devices", "disturbs", "unknown"]
@@ -31,8 +32,6 @@ _KERAS_FILE = "keras.json"
 _MOST_SETTINGS = 1 << 20  # Bytes of the settings of Keras that are read; Keras writes a hundred
 # The result of `CMD ['python', 'app.py']`: one text for a shell, whose first word is not a program.
 _LIST_IN_QUOTES = re.compile(r"\['[^']*'\s*[,\]]")
-_RUNS_SCRIPT = re.compile(r"(?:^|/)(?:python[\d.]*|(?:ba|da)?sh)\Z")
-_SYSTEM_PYTHON = re.compile(r"(?:usr/(?:local/)?)?bin/python[\d.]*\Z")
 _MORE_THAN_ONE = re.compile(r"[;&|<>()`*?\n]")
 
 
@@ -163,12 +162,11 @@ def keras_settings(subject: ImageContext) -> Iterator[_Setting]:
     if subject.files.file(path) is None:
         return
     shown, content = f"/{escaped(path)}", subject.files.content(path)
-    settings, why = None, "it is too large"
-    if content is not None and len(content) <= _MOST_SETTINGS:
-        try:
-            settings, why = decoding.from_loose_json(content), ""
-        except decoding.DamagedError as damage:
-            why = str(damage)
+    why = "" if content is not None and len(content) <= _MOST_SETTINGS else "it is too large"
+    try:
+        settings = None if why else decoding.from_loose_json(content or b"")
+    except decoding.DamagedError as damage:
+        why = str(damage)
     if why or not isinstance(settings, dict):
         yield found("keras_unread" if why else "keras_without_settings", path=shown, why=escaped(why)), "breaks"
         return
@@ -189,7 +187,7 @@ def can_start(subject: ImageContext) -> Iterator[Finding]:
     names = (posixpath.basename(path).partition(".")[0] for path in subject.files.paths)
     there = script[:1] in ("-", "$") or subject.files.file(posixpath.join("/", image.workdir, script)) is not None
     is_module = "python" in program and script == "-m"
-    if _RUNS_SCRIPT.search(program) and not (module.partition(".")[0] in names if is_module else there):
+    if PATHS["runs-script"].search(program) and not (module.partition(".")[0] in names if is_module else there):
         word = module if is_module else posixpath.join("/", image.workdir, script)
         ending = f"/{posixpath.basename(word)}"
         named = (path for path in subject.files.paths if path.endswith(ending) and not is_module)
@@ -197,7 +195,7 @@ def can_start(subject: ImageContext) -> Iterator[Finding]:
         yield found("no_such_script", kind=kind, word=escaped(word), others=f" ({listed(others)} is)" if others else "")
     for path, row in list(subject.programs(program).items())[:1]:
         python = (row.interpreter or (path if "/" in program else "")).strip("/")
-        is_other = _SYSTEM_PYTHON.match(python) and not _has_tensorflow(subject, python)
+        is_other = PATHS["python-of-system"].match(python) and not _has_tensorflow(subject, python)
         if is_other and subject.is_managed and not image.env.get("PYTHONPATH"):
             yield found("other_python_starts", kind=kind, word=escaped(program), path=f"/{python}")
     for kind, file, name in zip(("user", "group"), ("passwd", "group"), image.user.split(":"), strict=False):
@@ -226,17 +224,15 @@ def _python(subject: ImageContext) -> Iterator[Finding]:
     paths, minor = subject.files.paths, subject.facts.python
     if not (subject.is_managed and minor and any("-packages/tensorflow/" in f"{path}/" for path in paths)):
         return
-    user, names = subject.user, ("python", "python3", f"python{minor}")
-    rows = {name: subject.programs(name).items() for name in names}
-    programs = {name: next((path for path, row in rows[name] if may(row, user, "x")), None) for name in names}
-    nowhere = next(filter(None, (_nowhere(subject, name) for name in programs)), "")
-    if nowhere or not any(programs.values()):
+    names = ("python", "python3", f"python{minor}")
+    rows = [(name, *row) for name in names for row in subject.programs(name).items()]
+    first = {name: path for name, path, row in reversed(rows) if may(row, subject.user, "x")}
+    others = [name for name in names if name in first and not _has_tensorflow(subject, first[name])]
+    nowhere = next(filter(None, (_nowhere(subject, name) for name in names)), "")
+    if nowhere or not first:
         yield found("no_python_in_path", why=nowhere or "is not in the image")
-        return
-    for name, path in programs.items():
-        if path is not None and not _has_tensorflow(subject, path):
-            yield found("other_python_in_path", name=name, found_at=f"/{path}")
-            return
+    elif others:
+        yield found("other_python_in_path", name=others[0], found_at=f"/{first[others[0]]}")
 
 
 def _no_program(subject: ImageContext, word: str) -> str:

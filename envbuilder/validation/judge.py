@@ -11,7 +11,7 @@ from envbuilder.finding import Code, Finding, Severity, worst_first
 from envbuilder.matrix import Budgets
 from envbuilder.probes.suite.installed import normalise
 from envbuilder.validation.image_context import CheckOutput, found
-from envbuilder.verdict import CheckLevel, CheckResult, Level, Measurement, Word, is_passed
+from envbuilder.verdict import CheckLevel, CheckResult, Level, Measurement, Outcome, Word, is_passed
 from envbuilder.workspace import packaged_yaml
 
 # Fields of `Budgets`: the name and unit of a measurement, with its level and words.
@@ -72,18 +72,17 @@ def budget_results(results: Iterable[CheckResult], budgets: Budgets, size: int) 
         (name, _, unit), bound = row.rpartition("_"), getattr(budgets, row)
         if bound is None:
             continue
-        value, expected = measured.get(name), f"at most {bound:g} {words}"
-        result = CheckResult(name=f"budget-{name.replace('_', '-')}", level=level, outcome="skipped", expected=expected)
-        if value is None:
-            yield msgspec.structs.replace(result, observed="not measured")
-            continue
-        exceeded = found("over_budget", name=row, value=f"{value:.3g}", words=words, bound=f"{bound:g}")
-        yield msgspec.structs.replace(
-            result,
-            outcome="passed" if value <= bound else "failed",
-            observed=f"{value:.3g} {words}",
-            findings=() if value <= bound else (exceeded,),
-            measurements={row: Measurement(value, "GB" if unit == "gb" else unit)},
+        value = measured.get(name)
+        outcome: Outcome = "skipped" if value is None else "passed" if value <= bound else "failed"
+        exceeded = found("over_budget", name=row, value=f"{value or 0:.3g}", words=words, bound=f"{bound:g}")
+        yield CheckResult(
+            name=f"budget-{name.replace('_', '-')}",
+            level=level,
+            outcome=outcome,
+            expected=f"at most {bound:g} {words}",
+            observed="not measured" if value is None else f"{value:.3g} {words}",
+            findings=(exceeded,) if outcome == "failed" else (),
+            measurements={} if value is None else {row: Measurement(value, "GB" if unit == "gb" else unit)},
         )
 
 

@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
@@ -14,7 +14,7 @@ from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.probes.suite import tensorflow_install, xlatools
 from envbuilder.probes.suite.installed import normalise
 from envbuilder.probes.suite.runtime_libraries import cudnn_conflict
-from envbuilder.support import decoding, dpkg_status, pem
+from envbuilder.support import decoding, dpkg_status
 from envbuilder.support.architectures import ARCHS
 from envbuilder.validation.image_context import SHOWN, CheckOutput, ImageContext, found, instruction, listed, output
 from envbuilder.validation.image_loader import LOADED, OF_PACKAGE, Unmet, distributions, python_of, site_of, unmet
@@ -28,10 +28,9 @@ _TAG = re.compile(r"cp3(\d{1,2})-(cp3\d+[a-z]*|abi3)-")
 _OF_FAMILY = re.compile(r"\.so\.[0-9][0-9.]*\Z")
 _FAMILIES = ("cudart", "cublas", "cublasLt", "cufft", "curand", "cusolver", "cusparse", "cudnn", "nccl")
 VERSIONED = ("libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2", "librt.so.1")
-_BUNDLE, _PACKAGED = "etc/ssl/certs/ca-certificates.crt", "usr/share/ca-certificates/"
 # Findings of a check; variables, labels and instructions that are searched, and their bytes.
 _MOST_SHOWN, _MOST_TEXTS, _MOST_TEXT = 40, 2000, 1 << 20
-_WORD = re.compile(r"(?:ONBUILD )?[A-Z]+(?= )")  # of an instruction; RUN has none in the history of some engines
+_WORD = re.compile(r"\A(?:ONBUILD )?[A-Z]+(?= )")  # of an instruction; RUN has none in the history of some engines
 _SETS = ("ENV", "LABEL", "CMD", "ENTRYPOINT")
 _LEAST_VALUE = 7  # Characters of a value; shorter ones occur in other words
 
@@ -252,7 +251,6 @@ def secrets(subject: ImageContext) -> CheckOutput:
     findings = [
         *(one for path, one in left if PATHS["compiled"].sub(r"\1.py", path) not in public),  # as public as its source
         *_configured(subject),
-        *_authorities(subject),
         *([found("root_by_default")] if subject.user == 0 else []),
     ][:_MOST_SHOWN]
     return area_output(subject, "secrets", findings, "none found")
@@ -300,25 +298,9 @@ def _configured(subject: ImageContext) -> Iterator[Finding]:
         *(f"ONBUILD {one}" for one in waiting if not any(one in text for text in image.history)),
     ]
     for number, text in enumerate(steps, 1):
-        named = _WORD.match(instruction(text))
-        word = named[0] if named is not None else "RUN"
+        word = next(iter(_WORD.findall(instruction(text))), "RUN")
         replaced = ", which a later one replaced" if word in _SETS else ""
         for value in now if replaced else ():
             text = text.replace(value, "")  # noqa: PLW2901 - what still holds is reported above
         for what in secrets_in(INSTRUCTION, text.encode("utf-8", "replace")):
             yield found("secret_in_step", number=number, word=word, what=what, replaced=replaced)
-
-
-def _authorities(subject: ImageContext) -> Iterator[Finding]:
-    # A later layer may have deleted the sources of the bundle, to save space or to hide an addition.
-    brought = [pair for record in subject.files.records for pair in record.contents.items()]
-    of_base = [pair for record in subject.files.records[: subject.of_base] for pair in record.contents.items()]
-    packaged = _known(brought, lambda path: path.startswith(_PACKAGED))
-    own = _known(of_base, lambda path: path == _BUNDLE or PATHS["authorities"].match(path)) | subject.authorities
-    extra = pem.certificates(subject.files.content(_BUNDLE) or b"") - packaged - own if packaged else ()
-    if extra and not subject.is_later(_BUNDLE):
-        yield found("authorities", path=_BUNDLE, count=len(extra))
-
-
-def _known(contents: Iterable[tuple[str, bytes]], holds: Callable[[str], object]) -> frozenset[bytes]:
-    return frozenset().union(*(pem.certificates(content) for path, content in contents if holds(path)))

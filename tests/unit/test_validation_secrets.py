@@ -238,8 +238,8 @@ TRUSTED: Layer = {PACKAGED: PEM, BUNDLE: PEM}
     [
         ({}, ""),
         ({"etc/ssl/certs/a.pem": f"/{PACKAGED}"}, ""),
-        ({BUNDLE: PEM + OTHER}, "1 authorities"),
-        ({"usr/share/ca-certificates": None, BUNDLE: PEM + OTHER}, "1 authorities"),
+        ({BUNDLE: PEM + OTHER}, "holds authorities that"),
+        ({"usr/share/ca-certificates": None, BUNDLE: PEM + OTHER}, "holds authorities that"),
         ({"usr/local/share/ca-certificates/host.crt": PEM}, "/usr/local/share/ca-certificates/host.crt"),
         ({"etc/ssl/certs/corp.pem": PEM}, "/etc/ssl/certs/corp.pem"),
     ],
