@@ -128,6 +128,7 @@ def as_text(verdict: Verdict) -> str:
 
 def _seen(check: CheckResult) -> str:
     """Return what a check observed, with the codes of its findings in place of their texts."""
-    texts = "; ".join(one.message for one in check.findings)
-    codes = ", ".join(dict.fromkeys(one.code for one in check.findings))
-    return " ".join((check.observed.replace(texts, codes) if texts else check.observed).split())[:100]
+    seen = check.observed
+    for one in check.findings:
+        seen = seen.replace(one.message, one.code) if one.message else seen
+    return " ".join("; ".join(dict.fromkeys(seen.split("; "))).split())[:100]

@@ -102,13 +102,16 @@ def test_findings_are_told_once_and_worst_first() -> None:
 def test_text_of_a_verdict_has_each_finding_once_and_names_a_few_added_files() -> None:
     wrong = Finding(code=Code.FILES_DIFFER, severity=Severity.ERROR, subject="x", message="/a; /b differ")
     failed = result("static", "failed", findings=(wrong,), observed="/a; /b differ; 7 more are equal")
-    told = judge((*CPU, failed, SKIPPED), flavor="gpu")
+    after = result("load", "skipped", observed="needs import, which did not pass")
+    told = judge((*CPU, failed, after, SKIPPED), flavor="gpu")
     added = (
         Addition(kind="files", name="/etc/motd", files=1, size=12),
         Addition(kind="files", name="/srv", files=4, size=250_000),
     )
     text = as_text(
-        msgspec.structs.replace(verdict(), checks=(failed, SKIPPED), additions=added, **msgspec.structs.asdict(told))
+        msgspec.structs.replace(
+            verdict(), checks=(failed, after, SKIPPED), additions=added, **msgspec.structs.asdict(told)
+        )
     )
     assert [line for line in text.splitlines() if "/a" in line] == ["error: FILES_DIFFER /a; /b differ"]
     assert "FILES_DIFFER; 7 more are equal" in text.splitlines()[1]
