@@ -259,8 +259,7 @@ def secrets(subject: ImageContext) -> CheckOutput:
 def layers(subject: ImageContext) -> CheckOutput:
     findings = [one for _, one in _left(subject, hidden=True)][:_MOST_SHOWN]
     number, count = len(subject.files.records), sum(len(record.rows) for record in subject.files.records)
-    observed = f"none in {count} files of {number} layers"
-    return output(findings, observed, layers=number, files=count)
+    return output(findings, f"none in {count} files of {number} layers", layers=number, files=count)
 
 
 def _left(subject: ImageContext, *, hidden: bool) -> Iterator[tuple[str, Finding]]:
