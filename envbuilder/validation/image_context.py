@@ -31,7 +31,6 @@ from envbuilder.verdict import Measurement
 from envbuilder.workspace import packaged_yaml
 
 SHOWN = 4  # Number of paths in a message before the rest is counted
-_COMPLETE = 1000  # An image with fewer files has no system
 
 # A shell with its options, and the line that it runs, as in the shell form of CMD.
 _SHELL = re.compile(r"(?:/\S*/)?(?:ba|da|z)?sh( (?:.* )?-\w*c\w*)")
@@ -116,10 +115,6 @@ class ImageContext:
         name = self.image.user.partition(":")[0]
         number = name if name.isdecimal() else "0" if name in ("", "root") else self._account[2]
         return int(number) if number.isdecimal() else None
-
-    @property
-    def is_complete(self) -> bool:
-        return len(self.files.paths) >= _COMPLETE
 
     @property
     def is_managed(self) -> bool:

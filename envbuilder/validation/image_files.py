@@ -24,6 +24,7 @@ _SCANNER = ("layer_scan.py", "paths.yaml", "secret_patterns.yaml")  # With `Elf`
 KEPT_RECORDS = 512 << 20  # Bytes of layer records in this host's cache: some two hundred images of a few megabytes
 _LARGE = 1 << 20  # Bytes from which it pays to skip a layer: small ones often have equal sizes
 _MOST_LINKS = 40
+_COMPLETE = 1000  # An image with fewer files has no system
 ROW = 300  # Bytes of memory for one file of a list
 _NOTE = "pyvenv.cfg"
 _LINE = re.compile(rb"[^\r\n]+")
@@ -102,12 +103,16 @@ class ImageFiles:
         found.altered.difference_update(found.same if has_lists else tuple(found.altered))
         return found
 
+    @property
+    def is_complete(self) -> bool:
+        return len(self.paths) >= _COMPLETE
+
     @cached_property
     def of_others(self) -> frozenset[int]:
         """Layers whose packages left no list that is read: any file of a system may be theirs."""
         every = enumerate(self.records)
         found = frozenset(at for at, one in every if any(PATHS["lists-of-others"].match(row.path) for row in one.rows))
-        return found if found or self.system.layers else frozenset(range(len(self.records)))
+        return found if found or self.system.layers or not self.is_complete else frozenset(range(len(self.records)))
 
     def packages(self, layers: int) -> Mapping[str, str]:
         return next((versions for number, versions in reversed(self._status) if number < layers and versions), {})

@@ -73,7 +73,7 @@ class _Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             missing = [one for one in places if files.resolve(f"{self.below}/{one}") not in files.paths]
             return bool(missing) and len(files.paths) > 1
         if self.closed:
-            return subject.is_complete and any(not may_write(subject, one) for one in places)
+            return subject.files.is_complete and any(not may_write(subject, one) for one in places)
         if self.packaged:
             return bool(places) and all(subject.is_of_system(files.resolve(one)) for one in places)
         if self.holds:
@@ -200,7 +200,7 @@ def can_start(subject: ImageContext) -> Iterator[Finding]:
             yield found("other_python_starts", kind=kind, word=escaped(program), path=f"/{python}")
     for kind, file, name in zip(("user", "group"), ("passwd", "group"), image.user.split(":"), strict=False):
         known = [line.partition(":")[0] for line in subject.lines(f"etc/{file}")]
-        if name and not name.isdecimal() and name not in known and (known or subject.is_complete):
+        if name and not name.isdecimal() and name not in known and (known or subject.files.is_complete):
             yield found("no_such_user", kind=kind, file=file, name=escaped(name))
     yield from _python(subject)
 
@@ -255,7 +255,7 @@ def _nowhere(subject: ImageContext, word: str) -> str:
 
 def scratch(subject: ImageContext) -> Iterator[Finding]:
     user = subject.user
-    if not subject.is_complete:
+    if not subject.files.is_complete:
         return
     if subject.files.file("bin/sh") is None:
         yield found("no_shell")

@@ -139,7 +139,7 @@ def files(subject: ImageContext) -> CheckOutput:
     for why, names in sorted(total.unknown.items()):
         findings.append(found("wheels_unknown", names=some(names), why=why))
     undecided = _undecided(total.alone) or result.undecided
-    if subject.is_managed and subject.is_complete and not (subject.files.system.layers or subject.of_base):
+    if subject.is_managed and subject.files.is_complete and not (subject.files.system.layers or subject.of_base):
         findings.append(found("no_package_list"))
         undecided = findings[-1].message
     if total.carried:
