@@ -184,9 +184,6 @@ def _for_windows(row: Finding, reported: Reported) -> Finding:
     return written(Code.CUDA_MISMATCH, "dll", row.sources, **stated, requires=row.requires)
 
 
-_MENTIONED_CUDA = frozenset({"cudart", "cublas", "cublasLt", "cufft", "cusolver", "cusparse", "cudnn"})
-
-
 def other_builds(case: Case) -> tuple[Finding, ...]:
     origin, complaints = case.reported.origin, set(case.reported.complaints)
     if origin is None:
@@ -206,9 +203,8 @@ def _never_opened(case: Case) -> Iterator[Finding]:
     of_cudnn = {row.line for row in case.messages if row.signature == "cublas_not_loaded"}  # cuDNN's own loader
     for row in case.messages:
         library = "" if row.line in of_cudnn else row.values.get("library", "")
-        name = library_name(library)
-        own = next((one for one in release.libraries if one.startswith(f"lib{name}.so")), "")
-        if name in _MENTIONED_CUDA and own and not opens(release, library):
+        own = next((one for one in release.libraries if one.startswith(f"lib{library_name(library)}.so")), "")
+        if own and not opens(release, library):
             named = {"line": row.line, "library": library, "release": release.version, "opened": own}
             yield finding(Code.OTHER_BUILD, "never_opened", **named)
             return

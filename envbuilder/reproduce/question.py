@@ -19,6 +19,7 @@ from envbuilder.compat.question import Install, Question, cudnn_of_number
 from envbuilder.reproduce.grammar import GRAMMAR, OldRelease, old_by, old_by_files, old_release
 from envbuilder.reproduce.messages.catalog import MessageMatch, marked
 from envbuilder.reproduce.report.reported import SCALARS, Reported, Trust
+from envbuilder.reproduce.transcript import LOGGED
 from envbuilder.workspace import packaged_yaml
 
 SHARED = ("numpy", "protobuf", "keras", "tf-keras", "h5py", "ml-dtypes", "typing-extensions")
@@ -253,9 +254,15 @@ class Case:
         return is_version(text) and SpecifierSet(bounds[2]).contains(text, prereleases=True)
 
     @cached_property
+    def native(self) -> bool:
+        """True if a log of Windows names CUDA's DLLs: its TensorFlow is older than 2.11, whatever somebody typed."""
+        opened = marked("opens", self.messages)
+        return any(LOGGED.search(row.text) and row.values.get("library", "").endswith(".dll") for row in opened)
+
+    @cached_property
     def version(self) -> str | None:
         """The stated release; of a nightly or candidate without a row, the newest GPU build of its minor line."""
-        if self.reported.tensorflow is None:
+        if self.reported.tensorflow is None or (self.native and is_since("2.11", self.reported)):
             return None
         tried = [row for row in self.reported.evidence if row.field == "tensorflow"]
         ordered = {row.trust for row in tried} <= {Trust.ORDERED, Trust.LISTED}

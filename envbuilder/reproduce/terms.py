@@ -95,6 +95,7 @@ def terms(case: Case) -> Facts:
         "line": versions.minor(version) if version else None,
         "grow": set_variable("TF_FORCE_GPU_ALLOW_GROWTH=true") if grows else _GROWTH,
         "gpu": gpu,
+        "sm": capability and capability.replace(".", ""),
         **(_built_with(reported.cuda, case) if reported.cuda else {}),
         "missing_file": next((text for row in missing if (text := row.values.get("library"))), None),
         "pythons": f"{pythons[0]} to {pythons[-1]}" if pythons else old and old.pythons,
@@ -223,8 +224,8 @@ def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
     product = listed(wanted) + f" for CUDA {known['CUDA']}" * (sure and not cuda)
     lines = span(list(dict.fromkeys(versions.minor(row.version) for row in openers)))
     release = name_of(openers[0]) if openers == [case.release] else f"TensorFlow {lines}"
-    if case.release is not None and case.release not in openers:
-        release += f" (not with the stated {case.release.version}: another build or installation printed this log)"
+    if case.reported.tensorflow and case.release not in openers:
+        release += f" (not with the stated {case.reported.tensorflow}: another build or installation printed this log)"
     start = PLACES[case.place].start
     command = _command(openers, case, cuda=cuda, cudnn=bool(cudnn)) if sure or start else ""
     windows = sure and case.reported.platform == "windows"

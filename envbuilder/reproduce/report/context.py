@@ -29,33 +29,38 @@ Side = Literal["fails", "works", "wanted"]
 """The setup that a mention describes: failing, working, or a requirement."""
 
 
-def setup_of(line: str, start: int, end: int) -> Side:
-    if _says_it_works(clause(line, start, end)):
+def setup_of(line: str, start: int, end: int, *, said: bool = True) -> Side:
+    if (said and _says_it_works(clause(line, start, end))) or is_way_out(line, start):
         return "works"
-    before = max((match.end() for match in phrase("break").finditer(line, 0, start)), default=0)
-    if phrase("after").search(line, before, start) is not None:
-        return "works"
-    demands = phrase("demands").search(line, before, start) or phrase("bound").match(line, end)
-    return "wanted" if demands is not None else "fails"
+    demands = phrase("demands").search(line, _begin(line, start), start) or phrase("bound").match(line, end)
+    return "wanted" if said and demands is not None else "fails"
+
+
+def is_way_out(line: str, start: int) -> bool:
+    return phrase("after").search(line, _begin(line, start), start) is not None
+
+
+def _begin(line: str, start: int) -> int:
+    return max((match.end() for match in phrase("break").finditer(line, 0, start)), default=0)
 
 
 def _says_it_works(text: str) -> bool:
-    works = phrase("works").search(text)
+    works = None if phrase("asked").match(text) else phrase("works").search(text)
     return works is not None and not phrase("not").search(text[max(0, works.start() - 24) : works.start()])
 
 
 def clause(line: str, start: int, end: int) -> str:
-    before = max((match.end() for match in phrase("break").finditer(line, 0, start)), default=0)
     after = phrase("break").search(line, end)
-    return line[before : after.start() if after else len(line)]
+    return line[_begin(line, start) : after.start() if after else len(line)]
 
 
 def other_setup_lines(transcript: Transcript) -> frozenset[int]:
-    """List the lines of blocks below a sentence like "It works for me with:", up to the next blank line."""
+    """List the lines below "It works with:", and the installing ones below "We fixed it by:", up to a blank line."""
     found: set[int] = set()
-    for number in sorted({n for needle in ("works", "worked", "working") for n in transcript.numbers(needle, 40)}):
+    for number in sorted({n for needle in GRAMMAR.mentions["works"] for n in transcript.numbers(needle, 40)}):
         line = transcript.line(number).rstrip()
-        if not line.endswith(":") or "nvidia-smi" in line or not _says_it_works(line):
+        mended = is_way_out(line, len(line.rstrip(".:")))
+        if not mended and (not line.endswith(":") or "nvidia-smi" in line or not _says_it_works(line)):
             continue
         begun = False
         for below in range(number + 1, min(number + _MOST_LINES, len(transcript.lines)) + 1):
@@ -63,7 +68,8 @@ def other_setup_lines(transcript: Transcript) -> frozenset[int]:
             if blank and begun:
                 break
             begun = begun or not blank
-            found.add(below)
+            if not mended or " install " in transcript.line(below):
+                found.add(below)
     return frozenset(found)
 
 

@@ -174,13 +174,8 @@ def package(name: str, version: str, number: int, line: str, trust: Trust) -> It
     yield ReportStatement(f"packages.{canonical}", version, number, line, "package", trust)
     build = _DISTRIBUTIONS.get(canonical)
     if build is not None and re.fullmatch(RELEASE, version, re.ASCII):
-        yield ReportStatement("tensorflow", version, number, line, "package", trust)
-        yield ReportStatement("distribution", canonical, number, line, "package", trust)
-        if build != "any":
-            yield ReportStatement("build", build, number, line, "package", trust)
-
-
-ON_MACOS = re.compile(r"\bon (?:an? )?(?:mac ?os|os ?x|mac(?:book)?)\b", re.IGNORECASE | re.ASCII)
+        for field, value in (("tensorflow", version), ("distribution", canonical), ("build", build)):
+            yield ReportStatement(field, value, number, line, "package", trust)
 
 
 def mentions(transcript: Transcript) -> Iterator[ReportStatement]:
@@ -192,20 +187,15 @@ def mentions(transcript: Transcript) -> Iterator[ReportStatement]:
                 former = phrase("former").search(line, 0, match.start()) is not None
                 yield msgspec.structs.replace(said, works=True) if former or side == "works" else said
     for number, line in _sentences(transcript, "system", 40):
-        if any(mark in line.lower() for mark in GRAMMAR.mentions["examples"]):
-            continue
-        found = system_in(without_addresses(line), mentioned=True)
-        at = line.lower().find(found.lower()[:6]) if found is not None else 0
-        side = setup_of(line, at, at + len(found)) if found is not None else "fails"
-        if found is not None and side != "wanted":
+        found = system_in(without_addresses(line), mentioned=True) or ""
+        side = setup_of(line, at := line.lower().find(found.lower()[:6]), at + len(found))
+        if found and side != "wanted":
             system = ReportStatement("os", found, number, line, "prose", Trust.MENTIONED)
             yield msgspec.structs.replace(system, works=True) if side == "works" else system
-        elif found is None and ON_MACOS.search(line):
-            yield ReportStatement("platform", "macos", number, line, "prose", Trust.MENTIONED)
 
 
 def _sentences(transcript: Transcript, kind: str, most: int) -> Iterator[tuple[int, str]]:
     for number in sorted({n for word in GRAMMAR.mentions[kind] for n in transcript.numbers(word, most)}):
         line = transcript.line(number)
-        if not any(mark in line.lower() for mark in GRAMMAR.mentions["not_prose"]):
+        if not any(mark in line.lower() for mark in GRAMMAR.mentions[f"not_{kind}"]):
             yield number, line

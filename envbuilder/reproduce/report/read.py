@@ -69,7 +69,7 @@ _NUMBERED = re.compile(r"_[0-9]$")
 def cleaned(text: str) -> Transcript:
     """Return the cleaned text without the words of its issue form."""
     own = _TEMPLATE.sub(" ", text) if "(" in text or "<!--" in text else text
-    return clean(_FORM_LINES.sub("", own))
+    return clean(_FORM_LINES.sub(lambda lines: "\n" * lines[0].count("\n"), own))
 
 
 def read(text: str, transcript: Transcript | None = None) -> Reported:
@@ -127,7 +127,7 @@ def _recognised(row: Recogniser, transcript: Transcript) -> Iterator[ReportState
         said = row.trust is Trust.MENTIONED and row.name != TAG
         text = context.without_addresses(line) if said else line
         for match in pattern(row.pattern, any_case=row.any_case).finditer(text):
-            side = context.setup_of(line, match.start(), match.end()) if said else "fails"
+            side = context.setup_of(line, match.start(), match.end(), said=said)
             if side == "wanted":
                 continue
             if row.apart and row.apart in context.clause(line, match.start(), match.end()).lower():
