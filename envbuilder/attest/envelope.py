@@ -116,7 +116,6 @@ class KeyOpener:
         """Open a sealed document, or say why its signer is not trusted. Raises PublishError for any other content."""
         parts = _parts(content)
         envelope: Envelope = parsed(parts.get("dsseEnvelope", content), Envelope, "a DSSE envelope")
-        parsed(content, msgspec.Raw, "one DSSE envelope", ())  # no key is there twice
         payload = decoded(envelope.payload)
         if signed_by := _signers(envelope, payload, self.trusted):
             return Opened(payload_type=envelope.payload_type, payload=payload, signed_by=signed_by)

@@ -36,7 +36,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
     """One claim about its subjects; ``predicate`` stays JSON until code for its type reads it."""
 
     type: str = msgspec.field(name="_type")
-    subject: tuple[Resource, ...]
+    subject: tuple[Resource, ...] = ()
     predicate_type: str = msgspec.field(name="predicateType")
     predicate: msgspec.Raw
 
@@ -188,7 +188,8 @@ def understood(digest: str, payload_type: str, payload: bytes) -> Meaning:
     neither accepts nor refuses: anybody can copy it to this image.
     """
     if payload_type not in (PAYLOAD_TYPE, _SIGNATURE):
-        newer = payload_type.strip().casefold().startswith("application/vnd.in-toto")
+        plain = payload_type.strip().casefold()
+        newer = plain.startswith("application/vnd.in-toto") and plain != PAYLOAD_TYPE
         text = f"a trusted key signed {payload_type!r}, which this version cannot read"
         return Unread(Reason.NEWER_SCHEMA if newer else Reason.UNREADABLE, text)
     try:
@@ -208,13 +209,13 @@ def _understood(digest: str, statement: Statement) -> Meaning:
         about = ", ".join(one if one != "sha256:" else "no sha256 digest" for one in subjects) or "nothing"
         return Unread(Reason.WRONG_SUBJECT, f"a trusted statement is about {about}", blocks=not clear)
     if kind == TEST_RESULT:
-        found: FailedResult = parsed(statement.predicate, FailedResult, "a test result")
+        found: FailedResult = parsed(statement.predicate, FailedResult, "a test result", ())
         if found.result not in get_args(Result):
             text = f"a trusted test result says {found.result!r}, which is not a known word"
             return Unread(Reason.UNKNOWN_WORD, text)
         return found if found.result == "FAILED" or found.checks else None
     if kind == NOTICE:
-        notice: Notice = parsed(statement.predicate, Notice, "a notice")
+        notice: Notice = parsed(statement.predicate, Notice, "a notice", ())
         moment(notice.time)
         return notice
     if kind != VERDICT:
@@ -225,7 +226,7 @@ def _understood(digest: str, statement: Statement) -> Meaning:
         return Unread(Reason.NEWER_SCHEMA, f"a trusted verdict of schema {schema!r}, which cannot be read")
     if word not in get_args(Word):
         return Unread(Reason.UNKNOWN_WORD, f"a trusted verdict says {word!r}, which is not a known word")
-    stated: VerdictPredicate = parsed(statement.predicate, VerdictPredicate, "a verdict")
+    stated: VerdictPredicate = parsed(statement.predicate, VerdictPredicate, "a verdict", ())
     moment(stated.verdict.started)
     moment(stated.verdict.finished)
     if stated.verdict.image.digest != digest:

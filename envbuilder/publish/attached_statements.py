@@ -1,6 +1,5 @@
 """Read the statements that are attached to images of a repository, and sort out whose can be believed."""
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -13,16 +12,15 @@ from envbuilder.attest.statements import Meaning, Unread, VerdictPredicate, unde
 from envbuilder.attest.trust_policy import AttachedStatement, Decision, Evidence, decide
 from envbuilder.errors import PublishError, Reason
 from envbuilder.registry.client import Repository
-from envbuilder.registry.errors import MalformedError, RegistryFailedError, RegistryRefusedError
+from envbuilder.registry.errors import MAX_VALUES, MalformedError, RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.manifests import Manifest, ambiguity, config_digest, digest_of, only_image
 from envbuilder.registry.reference import DIGEST
 from envbuilder.registry.referrers import contents, listing, subject_of
+from envbuilder.support import decoding
 from envbuilder.support.threads import WORKERS, in_parallel, within
 from envbuilder.verdict import Verdict
 
 ANSWER_S = 25.0  # in which `verify` answers, even if the registry does not
-
-
 _UNFIT = (Reason.WITHDRAWN, Reason.INCONSISTENT, Reason.SIMULATED, Reason.EXPIRED)
 
 
@@ -128,15 +126,15 @@ def read_statements(repository: Repository, manifest: Manifest, openers: Openers
         links = [one.links for found in opened.values() for one in found.values()]
         named = dict.fromkeys(name for one in links for name in (*one.answers, *one.previous))
         waiting = [name for name in named if name not in opened]
-    lost = {Reason.NOT_THERE: Reason.STATEMENT_MISSING, Reason.UNREADABLE: Reason.UNREADABLE}
     seen = {name for found in opened.values() for one in found.values() for name in one.links.previous}
     for name in named:
-        is_read = any(one.signed_by for one in opened[name].values())
+        is_read = any(one.signed_by and getattr(one.meaning, "blocks", True) for one in opened[name].values())
         for unread in [one.meaning for one in opened[name].values() if isinstance(one.meaning, Unread)]:
             missing = unread.reason is Reason.NOT_THERE
-            if missing or (unread.reason in lost and name in seen and not is_read):
-                text = f"a trusted statement names {name}, which is unreadable, deleted or hidden: {unread.message}"
-                opened[name] = {name: _unread(name, lost[unread.reason], text, blocks=True)}
+            if missing or (name in seen and not is_read and unread.reason in (Reason.UNREADABLE, Reason.WRONG_SUBJECT)):
+                text = f"a trusted statement names {name}, where nothing about this image can be read: {unread.message}"
+                reason = Reason.STATEMENT_MISSING if missing else Reason.UNREADABLE
+                opened[name] = {name: _unread(name, reason, text, blocks=True)}
     each: dict[str, AttachedStatement] = {}
     for stored, found in opened.items():
         for content, one in found.items():
@@ -159,8 +157,7 @@ def _open(
 ) -> dict[str, AttachedStatement]:
     """Open the documents of an artifact, by the digest of their content. Anybody can attach one that proves nothing."""
 
-    def unread(error: PublishError) -> AttachedStatement:
-        """Say why nothing is read: envbuilder publishes no document that is malformed or too large."""
+    def unread(error: PublishError) -> AttachedStatement:  # envbuilder publishes nothing malformed or too large
         fault = error.fault if isinstance(error, RegistryRefusedError) else Reason.UNREADABLE
         if isinstance(error, MalformedError) or fault is Reason.TOO_LARGE:
             fault = Reason.UNREADABLE
@@ -174,18 +171,22 @@ def _open(
     found: dict[str, AttachedStatement] = {}
     for name in names:
         try:
-            blob = repository.blob(name)
-            content = blob.decode(json.detect_encoding(blob), "replace").strip("\0").encode()
-            opened = [opener.open(content) for opener in openers]
-        except PublishError as error:
+            readings = decoding.readings(repository.blob(name), MAX_VALUES)
+        except RegistryRefusedError as error:
             found[f"{stored} {name}"] = unread(error)
             continue
-        if signed := next((one for one in opened if isinstance(one, Opened)), None):
-            key = digest_of(pae(signed.payload_type, signed.payload))
-            found[key] = AttachedStatement(stored, signed.signed_by, _meaning(manifest, signed))
-        else:
-            unknown = next(one for one in opened if isinstance(one, Unread))
-            found[f"{stored} {name}"] = AttachedStatement(stored, (), unknown)
+        for reading in readings:  # each may be what a trusted key signed
+            try:
+                opened = [opener.open(reading) for opener in openers]
+            except PublishError as error:
+                found[f"{stored} {name}"] = unread(error)
+                continue
+            signed = next((one for one in opened if isinstance(one, Opened)), opened[0])
+            if isinstance(signed, Opened):
+                key = digest_of(pae(signed.payload_type, signed.payload))
+                found[key] = AttachedStatement(stored, signed.signed_by, _meaning(manifest, signed))
+            else:
+                found[f"{stored} {name}"] = AttachedStatement(stored, (), signed)
     return found
 
 

@@ -33,7 +33,7 @@ class MalformedError(RegistryRefusedError):
 def parsed(content: bytes | msgspec.Raw, kind: type, what: str, fields: Collection[str] | None = None) -> Any:  # noqa: ANN401 - of ``kind``
     """Read a document of a type. Raises MalformedError, also for endless nesting and too many values.
 
-    With ``fields``, no object has a key twice, and these fields are spelled as they are here in every object.
+    With ``fields``, no object has a key twice, and these fields (and the type's) are spelled as they are here.
     """
     data = bytes(content)
     if data.count(b",") > MAX_VALUES:
@@ -41,6 +41,6 @@ def parsed(content: bytes | msgspec.Raw, kind: type, what: str, fields: Collecti
     try:
         if fields is not None:
             decoding.check_keys(data, fields, f"not {what}")
-        return decoding.from_json(data, kind, f"not {what}")
+        return decoding.from_json(data, kind, f"not {what}", spelled=fields is not None)
     except decoding.DamagedError as error:
         raise MalformedError(str(error)) from error

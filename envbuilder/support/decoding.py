@@ -71,11 +71,19 @@ _READY: set[object] = set()
 _ONE_AT_A_TIME = threading.RLock()
 
 
-def from_json(data: bytes | str, kind: type[T], what: str = "not the document that it should be") -> T:
-    """Decode JSON as a type. Raises DamagedError, and nothing else, if it does not fit."""
+def from_json(
+    data: bytes | str, kind: type[T], what: str = "not the document that it should be", *, spelled: bool = False
+) -> T:
+    """Decode JSON as a type. Raises DamagedError, and nothing else, if it does not fit.
+
+    With ``spelled``, a key that differs only in case from a field of its object does not fit.
+    """
     with damaged(what):
         ready(kind)
-        return msgspec.json.decode(data, type=kind)
+        found: T = msgspec.json.decode(data, type=kind)
+        if spelled:
+            _check_spelling(msgspec.json.decode(data), found)
+        return found
 
 
 def from_loose_json(data: bytes, what: str = "not JSON as Python reads it") -> object:
@@ -101,6 +109,35 @@ def check_keys(data: bytes, fields: Iterable[str] = (), what: str = "not unambig
 
     with damaged(what):
         json.loads(data, object_pairs_hook=once)
+
+
+def _check_spelling(plain: Any, found: object) -> None:  # noqa: ANN401 - decoded JSON
+    if isinstance(found, msgspec.Struct):
+        names = dict(zip(found.__struct_encode_fields__, found.__struct_fields__, strict=True))
+        folded = {name.casefold(): name for name in names}
+        if wrong := [key for key in plain if folded.get(key.casefold(), key) != key]:
+            raise ValueError(f"the key {wrong[0]!r} differs from {folded[wrong[0].casefold()]!r} only in case")
+        for key in plain.keys() & names.keys():
+            _check_spelling(plain[key], getattr(found, names[key]))
+    elif isinstance(found, dict):
+        for key, value in found.items():
+            _check_spelling(plain[key], value)
+    elif isinstance(found, tuple):
+        for part, value in zip(plain, found, strict=True):
+            _check_spelling(part, value)
+
+
+def readings(data: bytes, most: int) -> tuple[bytes, ...]:
+    """Return a JSON document in UTF-8, and as readers take it who use the first of equal keys, if that differs.
+
+    There is one reading of a document with more than ``most`` values.
+    """
+    data = data.decode(json.detect_encoding(data), "replace").strip("\0").encode()
+    with suppress(DamagedError), damaged("not JSON"):
+        if data.count(b",") <= most:
+            first = json.loads(data, object_pairs_hook=lambda pairs: dict(reversed(pairs)), parse_int=str)
+            return (data,) if first == json.loads(data, parse_int=str) else (data, json.dumps(first).encode())
+    return (data,)
 
 
 def from_msgpack(data: bytes, kind: Any, what: str = "not the record that it should be") -> Any:  # noqa: ANN401

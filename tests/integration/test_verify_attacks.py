@@ -263,11 +263,11 @@ def hidden_failure(stage: Stage) -> None:
     beside(*others, value=failed("cpu"))(stage)
 
 
-def twice(first: str, last: str) -> Attack:
-    """Attach the good envelope with two payloads; '' is the one that was signed."""
+def twice(first: str, last: str, value: Verdict | None = None) -> Attack:
+    """Attach an envelope, of the good verdict by default, with two payloads; '' is the one that was signed."""
 
     def attack(stage: Stage) -> None:
-        text = stage.seal(stage.payload(gpu_verdict())).decode()
+        text = stage.seal(stage.payload(value or gpu_verdict())).decode()
         payload = json.loads(text)["payload"]
         both = f'"payload":"{first or payload}","payload":"{last or payload}"'
         stage.attach(text.replace(f'"payload":"{payload}"', both).encode())
@@ -304,6 +304,12 @@ def other_image(value: Verdict, *, there: bool = False) -> Callable[[Stage], str
         return stage.attach(stage.seal(payload), to=other if there else None)
 
     return attack
+
+
+def follows_other_image(stage: Stage) -> None:
+    """Attach a PASSED that says that it follows a statement about another image."""
+    stored = other_image(gpu_verdict(), there=True)(stage)
+    stage.attach(stage.seal(stage.payload(gpu_verdict(finished=LATEST), previous=(stored,))))
 
 
 def says_result(value: Verdict, *by: str) -> Callable[[Stage], str]:
@@ -675,8 +681,15 @@ ENVELOPES = [
     ),
     Row("the payload is not base64", seals(lambda *_: {"payload": "%%%"}), "UNREADABLE"),
     Row("the payload's type was edited", seals(lambda *_: {"payloadType": "application/json"}), "UNREADABLE"),
-    Row("the signed payload, then another", twice("", "e30="), "UNREADABLE"),
-    Row("another payload, then the signed one", twice("e30=", ""), "UNREADABLE"),
+    *[
+        Row(f"{name}, of a {value.verdict}", after_good(twice(*payloads, value)), expected)
+        for value, expected in ((failed("cpu"), "FAILED"), (gpu_verdict(finished=LATEST), ""))
+        for name, payloads in (
+            ("the signed payload, then another", ("", "e30=")),
+            ("another payload, then the signed one", ("e30=", "")),
+            ("the signed payload, then a number of 5,000 digits", ("", '","payload":' + "9" * 5_000 + ',"x":"')),
+        )
+    ],
     *[
         Row(f"the signature {name}", resigned(change), reason)
         for name, change, reason in (
@@ -719,6 +732,7 @@ STATEMENTS = [
         lists(lambda s, known: [entry(known), entry(other_image(failed("cpu"), there=True)(s))]),
         "",
     ),
+    Row("a PASSED that follows a statement about another image", after_good(follows_other_image), "UNREADABLE"),
     Row("a FAILED of another image, copied", after_good(other_image(failed("cpu"))), ""),
     Row("a FAILED that is there as a bundle alone (A8)", after_good(bundles(failed("cpu"))), "FAILED"),
     *[
