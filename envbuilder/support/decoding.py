@@ -71,19 +71,11 @@ _READY: set[object] = set()
 _ONE_AT_A_TIME = threading.RLock()
 
 
-def from_json(
-    data: bytes | str, kind: type[T], what: str = "not the document that it should be", *, spelled: bool = False
-) -> T:
-    """Decode JSON as a type. Raises DamagedError, and nothing else, if it does not fit.
-
-    With ``spelled``, a key that differs only in case from a field of its object does not fit.
-    """
+def from_json(data: bytes | str, kind: type[T], what: str = "not the document that it should be") -> T:
+    """Decode JSON as a type. Raises DamagedError, and nothing else, if it does not fit."""
     with damaged(what):
         ready(kind)
-        found: T = msgspec.json.decode(data, type=kind)
-        if spelled:
-            _check_spelling(msgspec.json.decode(data), found)
-        return found
+        return msgspec.json.decode(data, type=kind)
 
 
 def from_loose_json(data: bytes, what: str = "not JSON as Python reads it") -> object:
@@ -93,11 +85,11 @@ def from_loose_json(data: bytes, what: str = "not JSON as Python reads it") -> o
         return found
 
 
-def check_keys(data: bytes, fields: Iterable[str] = (), what: str = "not unambiguous JSON") -> None:
-    """Raise DamagedError if an object has a key twice: readers differ in which value they take.
+def from_exact_json(data: bytes, kind: type[T], what: str, fields: Iterable[str]) -> T:
+    """Decode JSON as a type. Raises DamagedError if a key is there twice: readers differ in which value they take.
 
-    With ``fields``, keys that differ only in case are equal, and a field has to be spelled as it is here: Go's readers
-    ignore case.
+    A key that differs only in case from a field of its object does not fit. With ``fields``, keys that differ only in
+    case are equal, and these fields are spelled as they are here in every object: Go's readers ignore case.
     """
     spelling = {field.casefold(): field for field in fields}
 
@@ -108,7 +100,11 @@ def check_keys(data: bytes, fields: Iterable[str] = (), what: str = "not unambig
         return dict(pairs)
 
     with damaged(what):
-        json.loads(data, object_pairs_hook=once)
+        plain = json.loads(data, object_pairs_hook=once)
+        ready(kind)
+        found = msgspec.json.decode(data, type=kind)
+        _check_spelling(plain, found)
+        return found
 
 
 def _check_spelling(plain: Any, found: object) -> None:  # noqa: ANN401 - decoded JSON
@@ -128,15 +124,22 @@ def _check_spelling(plain: Any, found: object) -> None:  # noqa: ANN401 - decode
 
 
 def readings(data: bytes, most: int) -> tuple[bytes, ...]:
-    """Return a JSON document in UTF-8, and as readers take it who use the first of equal keys, if that differs.
+    """Return a JSON document in UTF-8, and, if a key is there twice, as readers take it who use the first of them.
 
     There is one reading of a document with more than ``most`` values.
     """
     data = data.decode(json.detect_encoding(data), "replace").strip("\0").encode()
+    doubled = list[bool]()
+
+    def first(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        found = dict(reversed(pairs))
+        doubled.append(len(found) < len(pairs))
+        return found
+
     with suppress(DamagedError), damaged("not JSON"):
         if data.count(b",") <= most:
-            first = json.loads(data, object_pairs_hook=lambda pairs: dict(reversed(pairs)), parse_int=str)
-            return (data,) if first == json.loads(data, parse_int=str) else (data, json.dumps(first).encode())
+            found = json.loads(data, object_pairs_hook=first, parse_int=str)
+            return (data, json.dumps(found).encode()) if any(doubled) else (data,)
     return (data,)
 
 
