@@ -162,11 +162,12 @@ def keras_settings(subject: ImageContext) -> Iterator[_Setting]:
     if subject.files.file(path) is None:
         return
     shown, content = f"/{escaped(path)}", subject.files.content(path)
-    why = "" if content is not None and len(content) <= _MOST_SETTINGS else "it is too large"
-    try:
-        settings = None if why else decoding.from_loose_json(content or b"")
-    except decoding.DamagedError as damage:
-        why = str(damage)
+    settings, why = None, "it is too large"
+    if content is not None and len(content) <= _MOST_SETTINGS:
+        try:
+            settings, why = decoding.from_loose_json(content), ""
+        except decoding.DamagedError as damage:
+            why = str(damage)
     if why or not isinstance(settings, dict):
         yield found("keras_unread" if why else "keras_without_settings", path=shown, why=escaped(why)), "breaks"
         return

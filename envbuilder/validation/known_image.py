@@ -7,7 +7,7 @@ from typing import cast
 
 import msgspec
 
-from envbuilder.engine.port import Image
+from envbuilder.engine.port import Image, Layer
 from envbuilder.finding import Finding
 from envbuilder.image.names import HOST_LABELS
 from envbuilder.support import decoding
@@ -62,10 +62,7 @@ def parse(content: bytes, context: str) -> KnownImage | None:
 def describe(image: Image, base: Image, files: ImageFiles, results: Sequence[CheckResult], context: str) -> KnownImage:
     """Return the record of an image: ``results`` are of the checks on the host, ``context`` is as in `parse`."""
     pairs = zip(image.layers[len(base.layers) :], files.records[len(base.layers) :], strict=True)
-    layers = (
-        KnownLayer(made_by=instruction(one.created_by)[:100], diff_id=one.diff_id, entries=entries(own))
-        for one, own in pairs
-    )
+    layers = (KnownLayer(made_by=_made_by(one), diff_id=one.diff_id, entries=entries(own)) for one, own in pairs)
     return KnownImage(
         files=context,
         suite=suite_plan.digest(),
@@ -94,10 +91,12 @@ def differences(
         records = files().records[len(base.layers) :]
         for number, (record, own, before) in enumerate(zip_longest(records, above, known.layers), 1):
             if not (own and before and (own.diff_id == before.diff_id or entries(record) == before.entries)):
-                found.append(
-                    f"layer {number} above the base ({before.made_by if before else instruction(own.created_by)[:100]})"
-                )
+                found.append(f"layer {number} above the base ({before.made_by if before else _made_by(own)})")
     return tuple(found)
+
+
+def _made_by(layer: Layer) -> str:
+    return instruction(layer.created_by)[:100]
 
 
 def place(known: KnownImage | None, image: Image) -> range:
