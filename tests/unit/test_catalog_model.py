@@ -264,10 +264,6 @@ def test_every_file_of_the_folder_is_read_and_no_table_is_passed_over() -> None:
         store.parse((("pythons.yaml", b"pythons:\n- version: '3.11'\n"),))
 
 
-def test_listing_covers_the_model() -> None:
-    assert set(listing.TABLES) == set(TABLES)
-
-
 @rows
 def test_official_image_is_its_system(name: str, system: str, python: str, glibc: str) -> None:
     found = CATALOG.plain_image(name)
@@ -380,7 +376,7 @@ def test_series_of_a_virtual_gpu_says_whether_it_has_cuda(text: str, series: str
 
 
 @pytest.mark.parametrize("width", [None, 80])
-@pytest.mark.parametrize("table", listing.TABLES)
+@pytest.mark.parametrize("table", TABLES)
 def test_every_table_can_be_shown_with_its_sources(
     table: str, width: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

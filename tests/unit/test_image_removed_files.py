@@ -137,21 +137,19 @@ def test_rows_without_paths_are_about_complete_wheels_of_listed_releases() -> No
     assert load().not_installed("2.21.0", pins) == {}
 
 
-def test_package_s_folder_is_made_from_its_wheels(tmp_path: Path) -> None:
-    (tmp_path / "a.c").write_text("".join(f"int f{number}(void) {{ return {number}; }}\n" for number in range(9000)))
-    subprocess.run(["cc", "-shared", "-fPIC", "-g", "-O0", "-o", "a.so", "a.c"], cwd=tmp_path, check=True)
-    library, framework = (tmp_path / "a.so").read_bytes(), environment(package="tensorflow-cpu")
-    files = {"tensorflow/a.so": library, "tensorflow/include/a.h": b"12345", "tensorflow/__init__.py": b"1"}
+def test_package_s_folder_is_made_from_its_wheels(library: Path) -> None:
+    content, framework = library.read_bytes(), environment(package="tensorflow-cpu")
+    files = {"tensorflow/a.so": content, "tensorflow/include/a.h": b"12345", "tensorflow/__init__.py": b"1"}
     index = MemoryIndex(("tensorflow_cpu-2.20.0-py3-none-any.whl", files))
     (file,) = index.files("tensorflow-cpu")
     layer = PackageLayer("x", f"tensorflow-cpu==2.20.0 --hash=sha256:{file.sha256}\n", "TensorFlow", "2.20.0")
     made = make_folder(layer, framework, load(), index)
     ((headers, cut),) = parse(made.removed).values()
     assert (headers.path, headers.reason, headers.size) == ("tensorflow/include/", "compilers", 5)
-    assert (cut.path, cut.reason, cut.size) == ("tensorflow/a.so", "symbols", len(library))
+    assert (cut.path, cut.reason, cut.size) == ("tensorflow/a.so", "symbols", len(content))
     assert cut.left is not None
-    assert cut.left < len(library)
-    assert made.lock == layer.text(len(library) + 6, sum(row.size for row in sums([(headers, cut)])))
+    assert cut.left < len(content)
+    assert made.lock == layer.text(len(content) + 6, sum(row.size for row in sums([(headers, cut)])))
     assert make_folder(layer, framework, load(), MemoryIndex()).removed == ""
 
 

@@ -119,8 +119,3 @@ def test_csv_json_text_agree(capsys: pytest.CaptureFixture[str], tables: dict[st
     text = printed(capsys, "drivers")
     assert text.startswith("drivers\n  tensorflow 2.15.0 to ")
     assert "    no DRIVER_TOO_OLD: 384 to 520\n" in text
-
-
-def test_unknown_table_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = ran(capsys, "catalog", "table", "planets")
-    assert (code, "one of: drivers, " in err) == (2, True)

@@ -254,12 +254,6 @@ def test_driver_brings_its_branchs_cuda_and_the_gpu_its_capability() -> None:
     assert parse("driver=470.57.02,libcuda=555.42.02,gpu=A100").cuda == "12.5"
 
 
-def test_different_gpus_stand_side_by_side() -> None:
-    host = parse("driver=535.104.05,gpu=A100,gpu=T4,memory=7")
-    assert [gpu.compute_capability for gpu in host.gpus] == ["8.0", "7.5"]
-    assert {gpu.memory for gpu in host.gpus} == {7 << 30}
-
-
 @rows
 def test_answers_follow_from_the_failure_or_the_combination(text: str, forced: list[list[Any]]) -> None:
     """A library newer than the kernel module works only as forward compatibility allows."""
@@ -285,10 +279,3 @@ def test_profile_that_does_not_fit_the_grammar_is_refused(text: str, why: str) -
 def test_host_that_the_catalogue_lacks_gives_no_claim(text: str) -> None:
     with pytest.raises(NoClaimError):
         parse(text)
-
-
-def test_statements_hold_what_the_libraries_read() -> None:
-    lines = profiles.statements(parse("driver=525.60.13,gpu=Tesla T4,fail=ecc")).splitlines()
-    assert lines[:2] == ["driver 525.60.13", "cuda 12000"]
-    assert "force cuDevicePrimaryCtxRetain 214" in lines
-    assert any(line.startswith("gpu 7.5 80 ") and line.endswith(" 1 Tesla T4") for line in lines)
