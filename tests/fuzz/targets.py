@@ -18,6 +18,7 @@ from unittest import mock
 
 import factories
 import msgspec
+from device_code import pieces
 from made_images import SITE, context_of, image_of, package, record
 from target import REFUSED, REPOSITORY, Target, each, file, folder
 
@@ -68,10 +69,6 @@ def files(*patterns: str) -> Callable[[], list[bytes]]:
 
 def documents(*values: object) -> list[bytes]:
     return [msgspec.json.encode(value) for value in values]
-
-
-def pieces(data: bytes, size: int) -> list[bytes]:
-    return [data[at : at + size] for at in range(0, len(data), size)]
 
 
 def verdicts() -> list[Verdict]:

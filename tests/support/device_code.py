@@ -1,17 +1,16 @@
-"""Shared objects that hold fat binaries as nvcc and the kernel generator leave them, made by the system's compiler."""
+"""Fat binaries and the files that hold them, as their formats have it."""
 
 import struct
-import subprocess
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 
 from envbuilder.catalog.rows import Ptx
 
 MAGIC = b"\x50\xed\x55\xba"
 PTX, CUBIN = 1, 2
 
-Entry = tuple[int, int, bytes]
-"""Kind, architecture number, payload."""
+
+def pieces(content: bytes, size: int) -> list[bytes]:
+    return [content[at : at + size] for at in range(0, len(content), size)]
 
 
 def entry(kind: int, number: int, payload: bytes = b"\0" * 24) -> bytes:
@@ -44,51 +43,3 @@ def elf(sections: Mapping[str, bytes], before: bytes = b"") -> bytes:
     ident, end = b"\x7fELF\x02\x01\x01", 64 + len(content)
     head = struct.pack("<16sHHIQQQIHHHHHH", ident, 3, 62, 1, 0, 0, end, 0, 64, 0, 0, 64, len(rows), 1)
     return head + content + b"".join(table)
-
-
-_SOURCE = """
-struct wrapper {{ int magic, version; const void *data; void *more; }};
-{externals}
-__attribute__((section(".nvFatBinSegment"), used)) struct wrapper wrappers[] = {{ {wrappers} }};
-{extra}
-static const void *const made[] = {{ {made} 0 }};
-const void *listed(int number) {{ return wrappers[number].data; }}
-const void *generated(int number) {{ return made[number]; }}
-int answer(void) {{ return 42; }}
-"""
-
-
-def shared_object(
-    folder: Path,
-    listed: Sequence[bytes],
-    generated: Sequence[bytes] = (),
-    relocatable: Sequence[bytes] = (),
-    *,
-    extra: str = "",
-    assembly: str = "",
-    options: Sequence[str] = (),
-) -> Path:
-    """Compile an object whose functions give what was put in: ``listed``, ``relocatable`` behind them, ``generated``.
-
-    ``extra`` and ``assembly`` are more source; ``options`` are for the linker.
-    """
-    names, text = [], []
-    for section, prefix, binaries in (
-        (".nv_fatbin", "l", listed),
-        ("__nv_relfatbin", "r", relocatable),
-        (".rodata", "g", generated),
-    ):
-        text.append(f'.section {section},"a"')
-        for number, content in enumerate(binaries):
-            (folder / f"{prefix}{number}.bin").write_bytes(content)
-            text += [".balign 8", f".hidden {prefix}{number}", f".globl {prefix}{number}"]
-            text += [f"{prefix}{number}:", f'.incbin "{prefix}{number}.bin"']
-            names.append(f"{prefix}{number}")
-    externals = "".join(f'extern const char {one}[] __attribute__((visibility("hidden")));\n' for one in names)
-    wrappers = ", ".join(f"{{0x466243b1, 1, {one}, 0}}" for one in names if not one.startswith("g"))
-    made = "".join(f"{one}, " for one in names if one.startswith("g"))
-    (folder / "a.c").write_text(_SOURCE.format(externals=externals, wrappers=wrappers, made=made, extra=extra))
-    (folder / "b.s").write_text("\n".join([*text, assembly, '.section .note.GNU-stack,"",@progbits', ""]))
-    command = ["cc", "-shared", "-fPIC", "-O1", "-g", "-o", "libdevice.so", "a.c", "b.s", *options]
-    subprocess.run(command, cwd=folder, check=True)
-    return folder / "libdevice.so"

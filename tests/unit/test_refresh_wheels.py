@@ -4,11 +4,10 @@ import shutil
 import struct
 import subprocess
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from device_code import elf, fat_binary
+from device_code import elf, fat_binary, pieces
 from hypothesis import given
 from hypothesis import strategies as st
 from index_server import wheel
@@ -36,10 +35,6 @@ SM90, SM90A = Ptx("sm_90", "8.3"), Ptx("sm_90a", "8.5")
 GENERATED: KernelOrigin = "generated"
 HAND: KernelOrigin = "hand-written"
 RELOCATABLE: Origin = "relocatable"
-
-
-def pieces(content: bytes, size: int) -> Iterator[bytes]:
-    return (content[at : at + size] for at in range(0, len(content), size))
 
 
 @pytest.mark.parametrize("size", [13, 4096, 1 << 20])
@@ -178,7 +173,7 @@ def symbols(*names: bytes) -> bytes:
 
 def texts(content: bytes, size: int = 1 << 20) -> ObjectTexts:
     found = ObjectTexts()
-    assert b"".join(found.over(content[at : at + size] for at in range(0, len(content), size))) == content
+    assert b"".join(found.over(pieces(content, size))) == content
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from device_code import fat_binary, shared_object
+from device_code import elf, fat_binary
 from fake_engine import FakeEngine
 from made_images import SITE, context_of, image_of, package
 from table_rows import rows
@@ -55,11 +55,10 @@ def test_facts_of_a_foreign_image_come_from_its_files(
     has_code: bool,  # noqa: FBT001
     gpus: str,
     expected: tuple[str, str | None, str | None],
-    tmp_path: Path,
 ) -> None:
     named = {"tensorflow/python/platform/build_info.py": note.encode()}
     if has_code:
-        named["tensorflow/libtensorflow_framework.so.2"] = shared_object(tmp_path, [fat_binary(90)]).read_bytes()
+        named["tensorflow/libtensorflow_framework.so.2"] = elf({".nv_fatbin": fat_binary(90)})
     folders = {path: LayerFile(path, "folder") for path in (SITE, f"{SITE}/tensorflow")}
     image = image_of({**package("tensorflow", "1.99", named), **folders, "usr/lib/libcudart.so.12": b"1"})
     described = context_of(image).image
