@@ -1,4 +1,4 @@
-"""The golden cases of `plan`: what the facts say of hosts and of matrices, asked through the command itself."""
+"""The golden cases of `check` and `plan`: what the sources say, asked through the commands themselves."""
 
 import json
 import shlex
@@ -8,19 +8,21 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
-from frozen_catalog import up_to
+from frozen_catalog import DAY, up_to
 
 from envbuilder.catalog import store
+from envbuilder.cli import check_command
 from envbuilder.cli.plan_command import command
+from envbuilder.compat.rules import RULES
 
-FOLDER = Path(__file__).parent / "plan"
-NEWEST = yaml.safe_load((FOLDER / "newest.yaml").read_text())
-MATRICES = yaml.safe_load((FOLDER / "matrices.yaml").read_text())
+HERE = Path(__file__).parent
+NEWEST = yaml.safe_load((HERE / "plan/newest.yaml").read_text())
+MATRICES = yaml.safe_load((HERE / "plan/matrices.yaml").read_text())
 
 
 @pytest.fixture(autouse=True)
 def _frozen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plan from the catalogue of the day when the answers were written."""
+    """Answer from the catalogue of the day when the answers were written."""
     monkeypatch.setattr(store, "load", up_to)
 
 
@@ -71,3 +73,35 @@ def test_matrix_is_planned_as_the_facts_say(case: dict[str, Any], tmp_path: Path
         assert " ".join(text.split()) in " ".join(shown.stdout.split()), shown.stdout
     for text in case.get("never", []):
         assert text not in shown.stdout, shown.stdout
+
+
+FILES = {path.name: yaml.safe_load(path.read_text()) for path in sorted((HERE / "check").glob("*.yaml"))}
+CASES = [case for cases in FILES.values() for case in cases]
+NAMES = [f"{file}: {case['name']}" for file, cases in FILES.items() for case in cases]
+EXIT = {True: 0, False: 1, None: 8}
+
+
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_check_answers_as_the_sources_say(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "load", lambda: up_to(case.get("day", DAY)))
+    result = CliRunner().invoke(check_command.command, [*shlex.split(case["ask"]), "--format", "json"])
+    document = json.loads(result.stdout)
+    found = {finding["code"]: finding["severity"] for finding in document["findings"]}
+    assert (found, document["compatible"]) == (case["findings"], case["compatible"]), document["findings"]
+    assert result.exit_code == EXIT[case["compatible"]]
+    near = document["nearest"]
+    assert (near and near["changes"]) == case.get("nearest"), near
+    assert near is None or near["predicate"] == "installable"
+    for name, value in case.get("environment", {}).items():
+        assert document["environment"][name] == value, name
+    if "says" in case:
+        assert any(case["says"] in finding["message"] for finding in document["findings"])
+    if "fixes" in case:
+        assert any(case["fixes"] in finding["fix"] for finding in document["findings"])
+    assert all(finding["message"] and finding["fix"] for finding in document["findings"])
+
+
+def test_every_code_that_check_can_give_has_a_case() -> None:
+    given = {code.value for rule in RULES for code in rule.codes}
+    shown = {code for case in CASES for code in case["findings"]}
+    assert given <= shown, f"add a question to tests/golden/check for: {', '.join(sorted(given - shown))}"
