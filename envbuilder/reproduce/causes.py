@@ -146,7 +146,7 @@ def _stands(row: MessageMatch, case: Case, asked: set[Complaint]) -> bool:
 
 
 def _before_catalogue(case: Case) -> Iterator[Finding]:
-    cuda, cudnn, old = case.reported.cuda, case.reported.cudnn, old_release(case.version)
+    cuda, cudnn, old = case.reported.cuda, case.reported.cudnn, old_release(case.version) and case.old
     named = {"release": case.version, "tag": old.tag, "cuda": old.cuda, "cudnn": old.cudnn} if old is not None else {}
     if old is not None and cuda and not versions.is_prefix(versions.line(cuda), old.cuda):
         yield finding(Code.CUDA_MISMATCH, "before_catalogue", **{**named, "built": old.cuda, "cuda": cuda})

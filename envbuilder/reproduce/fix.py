@@ -65,9 +65,8 @@ class _Fix(NamedTuple):
 def closest_environment(case: Case, diagnosis: ReportDiagnosis) -> tuple[Nearest, Environment | None] | None:
     """Find the closest compatible environment for a report; None if no known one would fix it.
 
-    GPU and system stay unchanged, and the driver if any versions work with it. If the cause is the host, the
-    installation steps or an unofficial build, other versions fix nothing and none is named. The failing environment is
-    never proposed, nor one with a warning about the GPU. The environment is None if envbuilder cannot build it.
+    GPU and system stay, and the driver if any versions work with it. The failing environment is never proposed, nor one
+    with a warning about the GPU. The environment is None if envbuilder cannot build it.
     """
     lead = next(iter(diagnosis.codes), None)
     beside = case.reported.platform == "windows" or case.place == "conda"
@@ -117,10 +116,11 @@ def _changed(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
 def _chosen(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
     """Choose an environment for the reporter's host: the releases that the log names come first, then any."""
     kernels = bool(diagnosis.codes) and cause_of(diagnosis.codes[0]).area == "kernels"
-    windows, span = case.reported.platform == "windows", "" if kernels else span_of(case)
-    if not _is_choice(case, diagnosis, span):
+    windows, by_log = case.reported.platform == "windows", span_of(case)
+    span, early = "" if kernels else by_log, by_log != "" and not versions.at_least(by_log.rpartition("=")[2], "2.1")
+    if not _is_choice(case, diagnosis, span) or (kernels and early):
         return None
-    if kernels and windows:
+    if windows and (kernels or not diagnosis.codes):
         return choose_here(case, (f"<{FIRST_WITHOUT_WINDOWS_GPU}",), native=True)
     native = windows and span != "" and not versions.at_least(span.rpartition("=")[2], "2.12")
     own_cuda = (row.version for row in case.catalog.releases() if row.and_cuda and row.finds_cuda == "wheels")
@@ -258,10 +258,7 @@ def _with_system(near: Near[Question], case: Case) -> Near[Question]:
 
 
 def _answerable(question: Question, catalog: Catalog) -> Question:
-    """Drop versions without a catalogue row.
-
-    The forward-compatibility package is dropped as well: images that prove an answer do not contain it.
-    """
+    """Drop versions without a catalogue row, and the forward-compatibility package, which no image contains."""
     rows = {name: catalog.gpu(name) for name in question.gpus}
     cudnn = question.cudnn
     known = cudnn is not None and (not versions.names_line(cudnn) or catalog.cudnn_row(cudnn) is not None)
@@ -287,7 +284,7 @@ def _removes_cause(near: Near[Question], search: _Search) -> bool:
     if search.lead is None or not near.changes:
         return bool(near.changes)
     cause, fields = cause_of(search.lead), {change.field for change in near.changes}
-    if cause.fixed_by and not fields & cause.fixed_by:
+    if (cause.fixed_by or cause.area == "packages") and not fields & {*cause.fixed_by, *cause.packages}:
         return False
     return not cause.needs_driver or search.question.driver is not None
 
@@ -340,8 +337,7 @@ _BROUGHT = {"tensorflow", "package", "install", "cuda", "cudnn"}  # each change 
 def install_commands(case: Case, near: Question, environment: Environment | None) -> tuple[str, ...]:
     """Write the commands from the reported environment to the closest one; each word satisfies a grammar.
 
-    ``environment`` is None if no CUDA wheels exist for it: CUDA then comes from NVIDIA's installer or from the
-    published image, if a tag is known.
+    ``environment`` is None without CUDA wheels: CUDA then comes from NVIDIA's installer or from a published image.
     """
     reported, catalog, old = case.reported, case.catalog, old_release(near.tensorflow)
     if old is not None:

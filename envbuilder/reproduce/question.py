@@ -217,6 +217,7 @@ class Case:
             "driver_parts_differ": len({versions.key_or_none(text or "") for text in parts}) > 1,
             "driver_behind": driver_cuda and cuda and not versions.at_least(driver_cuda, versions.line(cuda)),
             "cuda_of_driver": said == {Trust.MENTIONED} and driver_cuda == reported.cuda,
+            "python_unfit": self.python and self.release and self.python not in self.release.pythons,
             "unserved": self.capability and not self.catalog.with_code_for(self.capability),
             "served": self.release and self.release.version in self.catalog.with_code_for(self.capability or "0.0"),
         }
@@ -278,8 +279,10 @@ class Case:
     def old(self) -> OldRelease | None:
         """The releases before the catalogue that the report names, or that open the files of its log."""
         python, cuda, cudnn = self.reported.python, self.reported.cuda, self.reported.cudnn
+        row = old_release(self.version)
+        built = (cudnn_of_number(text) for one in self.messages if (text := one.values.get("compiled", "")).isdigit())
         if self.version is not None or (python is not None and versions.at_least(python, "3.8")):
-            return old_release(self.version)
+            return row if row is None or all(versions.same_major(row.cudnn, text) for text in built) else None
         numbers = [text for row in self.messages if (text := row.values.get("runtime", "")).isdigit()]
         if numbers:
             return old_by(cudnn=cudnn_of_number(numbers[0]))

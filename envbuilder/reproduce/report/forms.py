@@ -197,5 +197,5 @@ def mentions(transcript: Transcript) -> Iterator[ReportStatement]:
 def _sentences(transcript: Transcript, kind: str, most: int) -> Iterator[tuple[int, str]]:
     for number in sorted({n for word in GRAMMAR.mentions[kind] for n in transcript.numbers(word, most)}):
         line = transcript.line(number)
-        if not any(mark in line.lower() for mark in GRAMMAR.mentions[f"not_{kind}"]):
+        if line[:2] == "# " or not any(mark in line.lower() for mark in GRAMMAR.mentions[f"not_{kind}"]):
             yield number, line
