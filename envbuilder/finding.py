@@ -1,8 +1,9 @@
 """A finding: one statement about an environment, under a stable code that every command shares."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import cache
+from typing import Any
 
 import msgspec
 
@@ -96,6 +97,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     sources: tuple[str, ...] = ()
 
 
+TEXTS = ("subject", "message", "requires", "found", "fix")
+
+
 class FindingText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A finding of codes.yaml. Its texts have named ``{fields}``."""
 
@@ -105,6 +109,9 @@ class FindingText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     requires: str = ""
     found: str = ""
     fix: str = ""
+
+    def filled(self, fields: Mapping[str, object]) -> dict[str, Any]:
+        return {name: getattr(self, name).format_map(fields) for name in TEXTS}
 
 
 class CodeText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -126,9 +133,7 @@ def code_texts() -> dict[Code, CodeText]:
 def written(code: Code, variant: str, sources: Iterable[str] = (), /, **fields: object) -> Finding:
     """Write a finding with the texts of codes.yaml. Raises KeyError for a missing variant or field."""
     text = code_texts()[code].findings[variant]
-    parts = ("subject", "message", "requires", "found", "fix")
-    texts = {name: getattr(text, name).format_map(fields) for name in parts}
-    return Finding(code=code, severity=text.severity, **texts, sources=tuple(dict.fromkeys(sources)))
+    return Finding(code=code, severity=text.severity, **text.filled(fields), sources=tuple(dict.fromkeys(sources)))
 
 
 def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:

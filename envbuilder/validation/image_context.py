@@ -5,12 +5,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import msgspec
 
+from envbuilder import finding
 from envbuilder.engine.port import ContainerSpec, Image
-from envbuilder.finding import Code, Finding, Severity
+from envbuilder.finding import TEXTS, Code, Finding, Severity
 from envbuilder.image import lockfile
 from envbuilder.image.lockfile import Locked
 from envbuilder.image.system_lock import CUDNN_LOCK
@@ -36,8 +36,6 @@ SHOWN = 4  # Number of paths in a message before the rest is counted
 _SHELL = re.compile(r"(?:/\S*/)?(?:ba|da|z)?sh( (?:.* )?-\w*c\w*)")
 
 SUITE_USER = int(ContainerSpec.user.partition(":")[0])
-
-_TEXTS = ("subject", "message", "requires", "found", "fix")
 
 
 def may(row: FileRow, user: int | None, rights: str) -> bool:
@@ -231,25 +229,19 @@ def instruction(created_by: str) -> str:
     return re.sub(r"\A(?:RUN )?(?:\|\d+ .*?)??/bin/sh -c (?:#\(nop\)\s+)?| # buildkit\Z", "", created_by)
 
 
-class FindingText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FindingText(finding.FindingText, frozen=True, forbid_unknown_fields=True, kw_only=True):
     code: Code
-    subject: str
-    message: str
     severity: Severity = Severity.ERROR
-    requires: str = ""
-    found: str = ""
-    fix: str = ""
 
 
 def found(name: str, severity: Severity | None = None, /, **fields: object) -> Finding:
     text = packaged_yaml("validation/check_findings.yaml", dict[str, FindingText])[name]
-    lines: dict[str, Any] = {part: getattr(text, part).format_map(fields) for part in _TEXTS}
-    return one_line(Finding(code=text.code, severity=severity or text.severity, **lines))
+    return one_line(Finding(code=text.code, severity=severity or text.severity, **text.filled(fields)))
 
 
-def one_line(finding: Finding) -> Finding:
+def one_line(one: Finding) -> Finding:
     """Return a finding with every text on one line, so that an image's text starts no line of a report."""
-    return msgspec.structs.replace(finding, **{name: terminal_text.line(getattr(finding, name)) for name in _TEXTS})
+    return msgspec.structs.replace(one, **{name: terminal_text.line(getattr(one, name)) for name in TEXTS})
 
 
 def output(findings: Iterable[Finding], observed: str, **counts: int) -> CheckOutput:
