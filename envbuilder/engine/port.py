@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+import msgspec
+
 from envbuilder.errors import InfrastructureError
 from envbuilder.support.console import Step
 
@@ -157,12 +159,10 @@ FileKind = Literal["file", "folder", "link", "same", "deleted", "emptied", "othe
 """Kind of a layer's entry; ``same`` is a hard link to ``target``, ``emptied`` hides the folder in lower layers."""
 
 
-@dataclass(frozen=True)
-class LayerFile:
+class LayerEntry(msgspec.Struct, frozen=True):
     """One entry of a layer: its path without a leading slash, permission bits, owner, bytes, and time in seconds.
 
     ``target`` is that of a link. ``has_capabilities``: the kernel gives the program capabilities when it starts.
-    ``pieces`` yields the content once, before the next entry is read; each piece is valid until the next one.
     """
 
     path: str
@@ -173,6 +173,11 @@ class LayerFile:
     modified: int = 0
     target: str = ""
     has_capabilities: bool = False
+
+
+class LayerFile(LayerEntry, frozen=True):
+    """``pieces`` yields the content once, before the next entry is read; each piece is valid until the next one."""
+
     pieces: Callable[[], Iterator[bytes | bytearray]] = lambda: iter(())
 
 

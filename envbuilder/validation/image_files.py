@@ -5,6 +5,7 @@ import posixpath
 import re
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache, cached_property
 from itertools import takewhile
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from envbuilder.support.python_source import code_only
 from envbuilder.validation.layer_scan import OF_ENTRY, PATHS, Budget, FileRow, LayerRecord, scan
 from envbuilder.workspace import cache_dir, packaged
 
-_SCANNER = ("layer_scan.py", "paths.yaml", "secret_patterns.yaml")  # With `Elf`, they determine a layer's record
+_SCANNER = ("layer_scan.py", "paths.yaml", "secret_patterns.yaml")  # With others, they make a layer's record
 
 KEPT_RECORDS = 512 << 20  # Bytes of layer records in this host's cache: some two hundred images of a few megabytes
 _LARGE = 1 << 20  # Bytes from which it pays to skip a layer: small ones often have equal sizes
@@ -275,8 +276,7 @@ def read_layers(
     budget = budget or Budget(len(images))
     found: dict[str, LayerRecord] = {}
     for diff_id in dict.fromkeys(layer.diff_id for image in images for layer in image.layers):
-        kept = store.get(diff_id, _scanner())
-        if kept is not None and (record := _unpacked(kept)) is not None:
+        if (record := _unpacked(store.get(diff_id, _scanner()))) is not None:
             contents = {path: content for path, content in record.contents.items() if budget.keeps(len(content))}
             found[diff_id] = msgspec.structs.replace(record, contents=contents)
             store.used(diff_id, _scanner())
@@ -309,16 +309,14 @@ def read_layers(
 @cache
 def _scanner() -> str:
     hashed = hashlib.sha256()
-    for name in ("probes/suite/elf.py", *(f"validation/{one}" for one in _SCANNER)):
+    for name in ("engine/port.py", "probes/suite/elf.py", *(f"validation/{one}" for one in _SCANNER)):
         content = packaged(name)
         hashed.update(code_only(content) if name.endswith(".py") else content)
     return hashed.hexdigest()
 
 
-def _unpacked(kept: bytes) -> LayerRecord | None:
-    try:
-        with decoding.damaged("not a kept record"):
-            found: LayerRecord = decoding.from_msgpack(zlib.decompress(kept), LayerRecord)
-    except decoding.DamagedError:
-        return None
-    return found
+def _unpacked(kept: bytes | None) -> LayerRecord | None:
+    with suppress(decoding.DamagedError), decoding.damaged("not a kept record"):
+        found: LayerRecord = decoding.from_msgpack(zlib.decompress(kept or b""), LayerRecord)
+        return found
+    return None

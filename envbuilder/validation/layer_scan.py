@@ -12,7 +12,7 @@ from itertools import groupby
 
 import msgspec
 
-from envbuilder.engine.port import FileKind, LayerFile, LayerStream
+from envbuilder.engine.port import LayerEntry, LayerFile, LayerStream
 from envbuilder.probes.suite.elf import PT_DYNAMIC, DamagedElfError, Elf, NotElfError
 from envbuilder.support import decoding
 from envbuilder.workspace import packaged_yaml
@@ -33,7 +33,6 @@ _INTERPRETER = re.compile(rb"#![ \t]*([^ \t\n]{1,255})")
 # Files without a zero byte among their first ones are text. Pieces are searched for secrets with an overlap; of a
 # binary file, this many bytes.
 _TEXT, _OVERLAP, _MOST_BINARY = 8192, 4096, 256 << 20
-_COPIED = ("path", "kind", "mode", "uid", "modified", "target", "has_capabilities")
 _HEADER = (("<Q", 32), ("<H", 54), ("<H", 56))  # Offset, size and number of program headers in an ELF header
 # Parts of cuDNN export their version as a number: 0x00090300 is 9.3.0 (read off 9.3's wheel).
 _CUDNN = re.compile(r"cudnn_\w+_version\Z")
@@ -104,23 +103,12 @@ class Binary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     damaged: str = ""
 
 
-class FileRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One entry of a layer; ``digest`` is the content's SHA-256 (files alone), ``modified`` seconds since 1970.
+class FileRow(LayerEntry, frozen=True, kw_only=True, omit_defaults=True):
+    """``digest`` is the SHA-256 of a file, ``interpreter`` the program that the first line of a script names."""
 
-    ``interpreter`` is the program that the first line of an executable script names.
-    """
-
-    path: str
-    kind: FileKind
-    mode: int = 0
-    uid: int = 0
-    size: int = 0
-    modified: int = 0
-    target: str = ""
     digest: bytes = b""
     md5: bytes = b""
     head: bytes = b""
-    has_capabilities: bool = False
     interpreter: str = ""
     binary: Binary | None = None
 
@@ -211,9 +199,9 @@ class _Reading:
 
     def row(self) -> FileRow:
         is_run = self._file.kind == "file" and self._file.mode & 0o111
+        entry = {name: getattr(self._file, name) for name in LayerEntry.__struct_fields__} | {"size": self._size}
         return FileRow(
-            **{name: getattr(self._file, name) for name in _COPIED},
-            size=self._size,
+            **entry,
             digest=self._hash.digest() if self._file.kind == "file" else b"",
             md5=self._md5.digest() if self._file.kind == "file" and self._md5 is not None else b"",
             head=self._head[:4] if self._file.path.endswith(".bc") else b"",
