@@ -16,11 +16,11 @@ from envbuilder.engine.port import Image
 from envbuilder.probes.suite import installed, runtime_libraries, tensorflow_install, xlatools
 from envbuilder.probes.suite.elf import Elf
 from envbuilder.probes.suite.loader import DEFAULTS, Search, parse_cache
-from envbuilder.support import decoding, dpkg_status
+from envbuilder.support import decoding
 from envbuilder.validation.image_files import ROW, ImageFiles
 from envbuilder.validation.layer_scan import PATHS, Binary
 
-_INFO = r"\A(?P<site>{})/(?P<folder>[^/]+\.dist-info)/(?P<leaf>[^/]+)\Z"
+_INFO = r"\A(?P<site>{})/(?P<folder>[^/]+\.(?:dist|egg)-info)(?:/(?P<leaf>[^/]+))?\Z"
 _UNLISTED = ("RECORD", "RECORD.jws", "RECORD.p7s")
 _PROGRAMS = ("[console_scripts]", "[gui_scripts]")
 OF_PACKAGE = 3000  # Bytes of memory for one file of metadata
@@ -43,7 +43,7 @@ _FACT = re.compile(
 
 @dataclass(frozen=True)
 class InstalledPackage:
-    """One installed distribution: its folder, its tags, and its RECORD (None without one).
+    """One installed distribution: its folder, its tags, its RECORD and its metadata (None without one).
 
     ``editable`` is the source folder of an editable install.
     """
@@ -56,6 +56,7 @@ class InstalledPackage:
     rows: Rows | None
     editable: str = ""
     scripts: frozenset[str] = field(default_factory=frozenset)
+    metadata: installed.Distribution | None = None
 
     def vouches_for(self, path: str, *, in_environment: bool = True) -> bool:
         """Return True if its RECORD may list a file: of its folder or (``in_environment``) environment, no library."""
@@ -93,12 +94,14 @@ def distributions(files: ImageFiles, at: str = "") -> tuple[InstalledPackage, ..
     pattern = re.compile(_INFO.format(re.escape(at) if at else r".*?(?:site|dist)-packages"))
     found: dict[tuple[str, str], dict[str, bytes]] = {}
     for path in files.paths:
-        if ".dist-info/" in path and (match := pattern.match(path)) is not None:
-            content = files.content(path)
-            rows = (content or b"").count(b"\n") if match["leaf"] == "RECORD" else 0
-            content = content if files.budget.spend(OF_PACKAGE + rows * ROW) else None
-            kept = found.setdefault((match["site"], match["folder"]), {})
-            kept |= {match["leaf"]: content} if content is not None else {}
+        if "-info" in path and (match := pattern.match(path)) is not None:
+            content, leaf = files.content(path), match["leaf"] or "PKG-INFO"
+            text = (content or b"") if leaf == "RECORD" else (content or b"").partition(b"\n\n")[0]
+            if not files.budget.spend(OF_PACKAGE + text.count(b"\n") * ROW):
+                break
+            if match["leaf"] or content is not None:
+                kept = found.setdefault((match["site"], match["folder"]), {})
+                kept |= {leaf: content} if content is not None else {}
     return tuple(_distribution(site, folder, kept) for (site, folder), kept in sorted(found.items()))
 
 
@@ -114,9 +117,10 @@ def owners(files: ImageFiles) -> dict[str, str]:
 
 
 def _distribution(site: str, folder: str, kept: Mapping[str, bytes]) -> InstalledPackage:
-    name, _, version = folder.removesuffix(".dist-info").partition("-")
-    fields = dpkg_status.fields(decoding.lossy(kept.get("METADATA", b"")).partition("\n\n")[0])
-    name = versions.distribution(fields.get("Name", name))
+    name, _, version = folder.rpartition(".")[0].partition("-")
+    head = decoding.lossy(kept.get("METADATA") or kept.get("PKG-INFO", b"")).partition("\n\n")[0]
+    metadata = installed.described(head.splitlines(), f"/{site}/{folder}")
+    name = metadata.name if metadata is not None else versions.distribution(name)
     scripts = _scripts(decoding.lossy(kept.get("entry_points.txt", b"")))
     if name == "pip":  # its wheel names pip and pip3; pip and uv add the name with Python's version
         scripts |= {f"pip{python_of(site)}"}
@@ -124,11 +128,12 @@ def _distribution(site: str, folder: str, kept: Mapping[str, bytes]) -> Installe
         site=site,
         folder=folder,
         name=name,
-        version=fields.get("Version", version),
+        version=(metadata and metadata.version) or version,
         tags=frozenset(re.findall(r"(?m)^Tag:\s*(\S+)", decoding.lossy(kept.get("WHEEL", b"")))),
         rows=dict(parse(kept["RECORD"], site)) if "RECORD" in kept else None,
         editable=_source(kept.get("direct_url.json", b"")),
         scripts=scripts,
+        metadata=metadata,
     )
 
 
@@ -332,7 +337,8 @@ class ImagePython(LocalPython):
     def __init__(self, files: ImageFiles, image: Image) -> None:
         self._files = files
         sites = _sites(files, image)
-        self._distributions = _described(files, sites)
+        described = (one.metadata for one in distributions(files) if one.site in sites and one.metadata is not None)
+        self._distributions = sorted(described, key=lambda one: (one.name, one.version))
         super().__init__(_framework(files, sites, self._distributions))
 
     def distributions(self) -> list[installed.Distribution]:
@@ -370,20 +376,6 @@ def _framework(files: ImageFiles, sites: tuple[str, ...], there: list[installed.
         is_for_gpus=is_for_gpus,
         gpu_objects=objects,
     )
-
-
-def _described(files: ImageFiles, sites: tuple[str, ...]) -> list[installed.Distribution]:
-    kept = {
-        (path[: found.start()], found["folder"]): content.partition(b"\n\n")[0]
-        for path, content in sorted(files.contents.items(), reverse=True)  # METADATA after PKG-INFO, which it replaces
-        if (found := PATHS["metadata"].search(path)) is not None and path[: found.start()] in sites
-    }
-    made = [
-        installed.described(decoding.lossy(head).splitlines(), f"/{site}/{folder}")
-        for (site, folder), head in kept.items()
-        if files.budget.spend(OF_PACKAGE + ROW * head.count(b"\n"))
-    ]
-    return sorted((one for one in made if one is not None), key=lambda one: (one.name, one.version))
 
 
 def _sites(files: ImageFiles, image: Image) -> tuple[str, ...]:

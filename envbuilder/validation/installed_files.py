@@ -138,7 +138,8 @@ def files(subject: ImageContext) -> CheckOutput:
     findings = [*result.findings, *hiding_modules(subject, sites), *environments(subject, sites)]
     for why, names in sorted(total.unknown.items()):
         findings.append(found("wheels_unknown", names=some(names), why=why))
-    undecided = _undecided(total.alone) or result.undecided
+    alone = "; ".join(f"{', '.join(sorted(names)[:6])}: {why}" for why, names in sorted(total.alone.items()))
+    undecided = found("alone", files=alone).message if alone else result.undecided
     if subject.is_managed and subject.files.is_complete and not (subject.files.system.layers or subject.of_base):
         findings.append(found("no_package_list"))
         undecided = findings[-1].message
@@ -209,7 +210,7 @@ def compared(subject: ImageContext) -> _Total:
 
 def _brought(subject: ImageContext) -> tuple[InstalledPackage, ...]:
     """Return the distributions that dpkg did not install: it strips libraries, and records its own digests."""
-    every = distributions(subject.files)
+    every = (one for one in distributions(subject.files) if one.folder.endswith(".dist-info"))
     return tuple(one for one in every if not subject.is_of_system(f"{one.site}/{one.folder}/METADATA"))
 
 
@@ -226,16 +227,6 @@ def _loaded(subject: ImageContext) -> Iterator[str]:
 
 def _is_of_framework(one: InstalledPackage) -> bool:
     return one.name in tensorflow_install.DISTRIBUTIONS or one.name.startswith("nvidia-")
-
-
-def _undecided(alone: Mapping[str, list[str]]) -> str:
-    if not alone:
-        return ""
-    text = "; ".join(f"{', '.join(sorted(names)[:6])}: {why}" for why, names in sorted(alone.items()))
-    return (
-        f"nothing but the image itself describes files that TensorFlow loads ({text}); validate where an index has them"
-        ", or install them with a package that records digests"
-    )
 
 
 def _wheel(subject: ImageContext, one: InstalledPackage, package: Locked | None, *, is_whole: bool) -> WheelRecord:
