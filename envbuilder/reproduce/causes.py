@@ -115,8 +115,8 @@ def forecast(case: Case) -> tuple[Finding, ...]:
     if reported.platform == "windows":
         found = tuple(_for_windows(row, reported) for row in found if cause_of(row.code).windows)
     named = {row.known.code for row in case.messages}  # a message speaks for these forecasts: no fact refutes them
-    left = (row for row in found if row.code in named or not any(map(case.holds, cause_of(row.code).refuted_by)))
-    kept = (*_before_catalogue(case), *left)
+    found = (*_before_catalogue(case), *found)
+    kept = tuple(row for row in found if row.code in named or not any(map(case.holds, cause_of(row.code).refuted_by)))
     return kept if any(map(is_cause, kept)) else (*kept, *by_toolkit(case))
 
 

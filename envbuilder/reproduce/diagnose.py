@@ -135,7 +135,7 @@ def _other_tag(reported: Reported) -> Iterator[Finding]:
 
 def _other_system(case: Case, shown: tuple[Finding, ...]) -> Iterator[Finding]:
     reported = case.reported
-    if case.native or any(row.known.code is Code.OTHER_BUILD for row in case.messages):
+    if case.native or reported.origin == "tfjs" or any(row.known.code is Code.OTHER_BUILD for row in case.messages):
         return
     name, os = f"TensorFlow {reported.tensorflow or ''}".rstrip(), reported.os or ""
     if (case.gpu or (not shown and reported.complaints)) and reported.distribution != "tensorflow-cpu":
