@@ -3,7 +3,7 @@
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -17,15 +17,14 @@ from envbuilder.support import decoding
 from envbuilder.support.threads import within
 
 PRIVATE, PUBLIC = "envbuilder.key", "envbuilder.pub"  # the files that `create` makes
-READ_S, _EXPIRES = 15.0, "Expires: "  # the first: a key file may be a pipe
-_BEGIN, _SECRET = "-----BEGIN PUBLIC KEY-----", "PRIVATE KEY"
-_KEY = re.compile(rf"(?m)^(?:{_EXPIRES}(.*)\n)?({_BEGIN}\n(?:[A-Za-z0-9+/=]+\n)+-----END PUBLIC KEY-----)(?:\n|\Z)")
-_LIMIT = re.compile(rf"(?m)^{_EXPIRES}(.*)$")
+READ_S, _EXPIRES, _SECRET = 15.0, "Expires: ", "PRIVATE KEY"  # the first: a key file may be a pipe
+_PEM = r"-----BEGIN ((?:ENCRYPTED )?PRIVATE|PUBLIC) KEY-----\n(?:[A-Za-z0-9+/=]+\n)+-----END \3 KEY-----\n"
+_KEY = re.compile(rf"(?:{_EXPIRES}(.*)\n)?({_PEM})")
 _PRIME = (1 << 255) - 19
 _ORDER_8 = int.from_bytes(bytes.fromhex("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a"), "little")
 _SMALL_ORDER = (0, 1, _PRIME - 1, _ORDER_8, _PRIME - _ORDER_8)
 """The y coordinates of points of order 1, 2, 4 and 8: no private key is needed to sign for them (libsodium's list)."""
-_FORM = "blank lines, # comments, one 'Expires: 2027-11-21T00:00:00Z' above a key, and PEM blocks of public keys"
+_FORM = "in PEM, 'Expires: 2027-11-21T00:00:00Z' or nothing above each, blank lines and # comments"
 
 
 @dataclass(frozen=True)
@@ -77,23 +76,21 @@ def create(folder: Path, *, password: str | None = None, expires: datetime | Non
 def load_private(path: Path, *, password: str | None = None) -> PrivateKey:
     """Read a private key with its limit, or an earlier one of the public file next to it. Raises UsageError."""
     serialization, ed25519, *_ = _cryptography()
-    data, secret = _read(path), os.fsencode(password) if password else None
-    load, kind = partial(serialization.load_pem_private_key, data, secret), ed25519.Ed25519PrivateKey
+    ((place, end, pem),) = _blocks(path, private=True)
+    load = partial(serialization.load_pem_private_key, pem, os.fsencode(password) if password else None)
+    what = "an ed25519 private key, or its password is missing or wrong"
     hint = "for a protected key set TF_ENVBUILDER_KEY_PASSWORD; envbuilder keys new FOLDER makes a pair"
-    key = _loaded(path, load, kind, "an ed25519 private key, or its password is missing or wrong", hint)
+    key = _loaded(place, load, ed25519.Ed25519PrivateKey, what, hint)
     public, beside = _public(key.public_key()), path.with_suffix(".pub")
     known = load_public_keys(beside) if beside.is_file() else ()
-    ends = [one.expires for one in known if one.keyid == public.keyid and one.expires]
-    ends += [_end(path, found[1]) for found in _LIMIT.finditer(decoding.written(data))]
-    return PrivateKey(replace(public, expires=min(ends, default=None)), key)
+    ends = (end, *(one.expires for one in known if one.keyid == public.keyid))
+    return PrivateKey(replace(public, expires=min(filter(None, ends), default=None)), key)
 
 
 def is_public(path: Path) -> bool:
-    """Return True for a file with public keys. Raises UsageError if it cannot be read, or holds a private one too."""
+    """Return True for a file with public keys and no private one. Raises UsageError if it cannot be read."""
     text = decoding.written(_read(path)) if path.is_file() else ""  # a pipe can be read once
-    if _BEGIN in text and _SECRET in text:
-        raise UsageError(f"{path} holds a private and a public key", hint="give each in a file of its own")
-    return _BEGIN in text
+    return "PUBLIC KEY" in text and _SECRET not in text
 
 
 def load_public_keys(*paths: Path) -> tuple[PublicKey, ...]:
@@ -101,56 +98,58 @@ def load_public_keys(*paths: Path) -> tuple[PublicKey, ...]:
 
     Raises UsageError for a line that is not understood, since it may be a limit.
     """
+    serialization, ed25519, *_ = _cryptography()
     keys: dict[str, PublicKey] = {}
-    for path in paths:
-        for key in _public_keys(path):
-            ends = [one for one in (key.expires, keys.get(key.keyid, key).expires) if one]
-            keys[key.keyid] = replace(key, expires=min(ends, default=None))
+    for place, end, pem in (block for path in paths for block in _blocks(path, private=False)):
+        load = partial(serialization.load_pem_public_key, pem)
+        hint = "ask its owner for the file that `envbuilder keys new` made"
+        key = _loaded(place, load, ed25519.Ed25519PublicKey, "an ed25519 public key", hint)
+        raw = key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+        if (int.from_bytes(raw, "little") & (1 << 255) - 1) % _PRIME in _SMALL_ORDER:
+            raise UsageError(f"{place}: a key for which everybody can sign", hint=hint)
+        public = _public(key)
+        ends = filter(None, (end, keys.get(public.keyid, public).expires))
+        keys[public.keyid] = replace(public, expires=min(ends, default=None))
     return tuple(keys.values())
 
 
-def _public_keys(path: Path) -> Iterator[PublicKey]:
-    """Yield the keys of a file, each with the limit above it. No error repeats a line: it may be a secret."""
+def _blocks(path: Path, *, private: bool) -> list[tuple[str, datetime | None, bytes]]:
+    """Return place, limit and PEM block of one private key, or of each public one; the file has nothing else.
+
+    No error repeats a line that is not understood: it may be a secret.
+    """
     text = decoding.written(_read(path))
-    if _SECRET in text:
+    if not private and _SECRET in text:
         raise UsageError(f"{path} holds a private key", hint=f"verify with the public half, {PUBLIC}")
-    rest = "\n".join(line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith("#"))
-    keys, other = _KEY.findall(rest), _KEY.sub("", rest)
-    if other or not keys:
-        lines = [line.rstrip() for line in text.splitlines()]
-        place = 1 + (lines.index(other.split("\n")[0]) if other else len(lines))
-        raise UsageError(f"{path}:{place}: not understood as a key", hint=f"a key file has {_FORM}")
-    serialization, ed25519, *_ = _cryptography()
-    for limit, block in keys:
-        load = partial(serialization.load_pem_public_key, block.encode())
-        hint = "ask its owner for the file that `envbuilder keys new` made"
-        key = _loaded(path, load, ed25519.Ed25519PublicKey, "an ed25519 public key", hint)
-        raw = key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
-        if (int.from_bytes(raw, "little") & (1 << 255) - 1) % _PRIME in _SMALL_ORDER:
-            raise UsageError(f"{path}: a key for which everybody can sign", hint=hint)
-        yield replace(_public(key), expires=_end(path, limit) if limit else None)
+    lines = text.splitlines()
+    used = {number: line.rstrip() for number, line in enumerate(lines, 1) if line.strip() and line[0] != "#"}
+    numbers, rest = (*used, len(lines) + 1), "".join(f"{line}\n" for line in used.values())
+    found: list[tuple[str, datetime | None, bytes]] = []
+    at, hint = 0, f"a key file has {'one private key' if private else 'public keys'} {_FORM}"
+    while at < len(rest) or not found:
+        key, before = _KEY.match(rest, at), rest.count("\n", 0, at)
+        place = f"{path}:{numbers[before]}"
+        if key is None or (key[3] != "PUBLIC") != private or (private and found):
+            raise UsageError(f"{place}: not understood", hint=hint)
+        try:
+            found.append((place, moment(key[1].strip()) if key[1] else None, key[2].encode()))
+        except decoding.DamagedError as error:
+            raise UsageError(f"{place}: {key[1][:100]!r} is not a time with a zone", hint=hint) from error
+        at = key.end()
+    return found
 
 
-def _end(path: Path, text: str) -> datetime:
-    try:
-        return moment(text.strip())
-    except decoding.DamagedError as error:
-        hint = "as in Expires: 2027-11-21T00:00:00Z"
-        raise UsageError(f"{path}: {text[:100]!r} is not a time with a zone", hint=hint) from error
-
-
-def _loaded(path: Path, load: Callable[[], Any], kind: type, what: str, hint: str) -> Any:  # noqa: ANN401
+def _loaded(place: object, load: Callable[[], Any], kind: type, what: str, hint: str) -> Any:  # noqa: ANN401
     with suppress(ValueError, TypeError, _cryptography()[2]):
         if isinstance(key := load(), kind):
             return key
-    raise UsageError(f"{path}: not {what}", hint=hint)
+    raise UsageError(f"{place}: not {what}", hint=hint)
 
 
 def _public(key: Any) -> PublicKey:  # noqa: ANN401 - an optional package's key
     serialization, *_ = _cryptography()
-    form = serialization.PublicFormat.SubjectPublicKeyInfo
-    der = key.public_bytes(serialization.Encoding.DER, form)
-    pem = key.public_bytes(serialization.Encoding.PEM, form)
+    form, encoding = serialization.PublicFormat.SubjectPublicKeyInfo, serialization.Encoding
+    der, pem = (key.public_bytes(one, form) for one in (encoding.DER, encoding.PEM))
     return PublicKey(hashlib.sha256(der).hexdigest(), decoding.lossy(pem), key)
 
 

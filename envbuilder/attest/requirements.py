@@ -26,7 +26,8 @@ _BRANDS = ("geforce", "tesla", "quadro", "grid")
 """Words that add nothing to a name: ``Tesla T4`` is ``NVIDIA T4``."""
 _LEAST_MEMORY, _MOST_MEMORY = 0.9, 1.01  # of what a product's name says: drivers report a few percent less, or 1 % more
 _STATED_BY = {**{f"sxm{number}": ("sxm",) for number in range(2, 7)}, "hbm3": ("sxm", "sxm5")}
-"""Words that a word of the driver's name implies: it calls an H100 SXM5 ``NVIDIA H100 80GB HBM3``."""
+_STATED_BY |= {f"{name}{form}": (name,) for name in ("k20", "k40") for form in "cmst"}
+"""Words that a word of the driver's name implies: it calls an H100 SXM5 ``NVIDIA H100 80GB HBM3``, a K40 ``K40m``."""
 
 NamesOf = Callable[[str], tuple[str, ...]]
 """Returns the model of the one GPU that a text means, then the names of its products in nvidia-smi; () for no one."""
@@ -235,7 +236,8 @@ def inconsistent(verdict: Verdict) -> str:
         return ""
     if len(verdict.host.gpus) < {"gpu": 1, "multi-gpu": 2}.get(verdict.level, 0):
         return f"it is of level {verdict.level} and its host had {len(verdict.host.gpus)} GPUs"
-    if unclear := [text for text in (verdict.suite, verdict.lock) if not DIGEST.match(text)]:
+    named = (verdict.suite, verdict.lock) if verdict.environment or verdict.lock else (verdict.suite,)
+    if unclear := [text for text in named if not DIGEST.match(text)]:
         return f"its suite or lock is {unclear[0][:80]!r}, which is not a digest"
     if moment(verdict.started) - moment(verdict.finished) > CLOCK_SKEW:
         return f"it ended ({verdict.finished}) before it began ({verdict.started})"

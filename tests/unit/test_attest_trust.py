@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from factories import A100, H100, check, digest, failed_verdict, finding, gpu_verdict, inconclusive_verdict, verdict
 from google.protobuf import json_format
 from hypothesis import given
@@ -367,25 +367,32 @@ def test_file_of_two_keys_holds_both(tmp_path: Path, keys) -> None:
     assert [(key.keyid, key.expires) for key in load_public_keys(file)] == expected
 
 
+def secret(key: PrivateKey) -> str:
+    found: bytes = key._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return found.decode()
+
+
 END = datetime(2027, 1, 1, tzinfo=UTC)
 LIMIT = "Expires: 2027-01-01T00:00:00Z"
 
 
 @rows
 def test_key_file_with_text_that_is_not_understood_is_refused(tmp_path: Path, keys, text: str) -> None:
-    (tmp_path / "key.pub").write_text(text.format(pem=keys[0].public.pem))
-    for read in (load_public_keys, load_private):
-        with pytest.raises(UsageError, match=r"key\.pub") as refused:
-            read(tmp_path / "key.pub")
+    for read, pem in ((load_public_keys, keys[0].public.pem), (load_private, secret(keys[0]))):
+        (tmp_path / "key").write_text(text.format(pem=pem, secret=secret(keys[1])))
+        with pytest.raises(UsageError, match=r"key(:[0-9]+:| holds a private)") as refused:
+            read(tmp_path / "key")
         assert "hello" not in str(refused.value)  # a line that is not understood may be a secret
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_limit_is_read_from_a_file_of_any_editor(tmp_path: Path, keys, end: str, encoding: str) -> None:
-    text = f"{LIMIT}\n\n{keys[0].public.pem}".replace("\n", end)
-    (tmp_path / "key.pub").write_bytes(text.encode(encoding))
+    for name, pem in (("key.pub", keys[1].public.pem), ("key", secret(keys[0]))):
+        text = f"# mine\n{LIMIT}\n\n{pem}".replace("\n", end)
+        (tmp_path / name).write_bytes(text.encode(encoding))
     assert [key.expires for key in load_public_keys(tmp_path / "key.pub")] == [END]
+    assert load_private(tmp_path / "key").public.expires == END
 
 
 def test_key_that_is_given_twice_has_the_earlier_end(tmp_path: Path, keys) -> None:
