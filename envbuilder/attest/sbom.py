@@ -29,9 +29,7 @@ BUILDER = "urn:envbuilder:builder/v1"
 _NAMESPACE = uuid.UUID("5b0d5a6e-6c1f-5f53-9f6a-2c1d0d8c7f11")
 """A random namespace: serial numbers are derived from it and the image's digest."""
 
-_CUDA = re.compile(
-    r"(?:nvidia-|cuda-|lib(?:cublas|cudnn|cufft|curand|cusolver|cusparse|nccl|npp|nvjpeg|nvjitlink|nvrtc))"
-)
+_CUDA = re.compile(r"nvidia-|cuda-|lib(?:cu(?:blas|dnn|fft|rand|solver|sparse)|nccl|npp|nvjpeg|nvjitlink|nvrtc)")
 _METADATA = re.compile(r"(?:\.dist-info/METADATA|\.egg-info/PKG-INFO|\.egg-info)\Z")
 _PYTHON = re.compile(r"/python(\d+\.\d+)/")
 

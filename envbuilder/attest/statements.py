@@ -1,5 +1,6 @@
 """In-toto Statements v1: a subject (a manifest digest), a predicate type and a predicate; and those about verdicts."""
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
@@ -9,7 +10,8 @@ from envbuilder.attest.requirements import moment
 from envbuilder.errors import PublishError, Reason
 from envbuilder.registry.errors import MalformedError, parsed
 from envbuilder.registry.reference import DIGEST
-from envbuilder.verdict import SCHEMA, Verdict, Word
+from envbuilder.support import decoding
+from envbuilder.verdict import SCHEMA, Level, Outcome, Verdict, Word
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 TEST_RESULTS = "https://in-toto.io/attestation/test-result/"
@@ -122,7 +124,7 @@ class VerdictPredicate(Linked, frozen=True, kw_only=True):
 class Notice(Linked, frozen=True, kw_only=True):
     """A person's decision and its reason: it answers statements, or withdraws the image if it names none."""
 
-    reason: str
+    reason: Annotated[str, msgspec.Meta(pattern=r"\w")]
     time: str
 
 
@@ -145,9 +147,10 @@ def result_statement(name: str, verdict: Verdict, *, allowed: tuple[Allowance, .
         outcome = "warned" if is_warned else check.outcome
         names[outcome] = (*names.get(outcome, ()), check.name)
     passed: Result = "PASSED" if verdict.verdict == "PASSED" and "warned" not in names else "WARNED"
+    made_with = (("suite", verdict.suite), ("requirements.lock", verdict.lock))  # a foreign image has no lock
     predicate = ResultPredicate(
         result="FAILED" if verdict.verdict == "FAILED" else passed,
-        configuration=(resource("suite", verdict.suite), resource("requirements.lock", verdict.lock)),
+        configuration=tuple(resource(name, text) for name, text in made_with if DIGEST.match(text)),
         passed_tests=names.get("passed", ()),
         warned_tests=names.get("warned", ()),
         failed_tests=names.get("failed", ()),
@@ -171,13 +174,9 @@ class Unread:
     next: str = ""
 
 
-class _OfAnyVersion(msgspec.Struct, frozen=True):
-    verdict: dict[str, Any]
-
-
 Meaning = VerdictPredicate | Notice | FailedResult | Unread | None
 
-
+_WORDS: dict[str, Any] = {"verdict": Word, "level": Level, "outcome": Outcome, "tier": Level}
 _SIGNATURE = "application/vnd.dev.cosign.simplesigning.v1+json"  # of cosign: it says nothing about tests
 
 
@@ -201,7 +200,7 @@ def understood(digest: str, payload_type: str, payload: bytes) -> Meaning:
 def _understood(digest: str, statement: Statement) -> Meaning:
     kind = statement.predicate_type
     plain = kind.strip().casefold()  # a URN's scheme and name have no case
-    if plain.isascii() and plain.isprintable() and not plain.startswith((OURS, TEST_RESULTS)):
+    if re.fullmatch("[!-~]+", kind) and not plain.startswith(("urn:envbuilder:", TEST_RESULTS.rstrip("/"))):
         return None
     subjects = [f"sha256:{subject.digest.get('sha256', '').lower()}" for subject in statement.subject]
     if digest not in subjects:
@@ -220,12 +219,15 @@ def _understood(digest: str, statement: Statement) -> Meaning:
         return notice
     if kind != VERDICT:
         return Unread(Reason.NEWER_SCHEMA, f"a trusted statement of type {kind}, which this version cannot read")
-    header: _OfAnyVersion = parsed(statement.predicate, _OfAnyVersion, "a verdict")
-    schema, word = header.verdict.get("schema"), header.verdict.get("verdict")
+    predicate: dict[str, Any] = parsed(statement.predicate, dict[str, Any], "a verdict")
+    said = decoding.converted(predicate.get("verdict"), dict[str, Any], "not a verdict")
+    schema, checks = said.get("schema"), said.get("checks")
     if schema != SCHEMA:
         return Unread(Reason.NEWER_SCHEMA, f"a trusted verdict of schema {schema!r}, which cannot be read")
-    if word not in get_args(Word):
-        return Unread(Reason.UNKNOWN_WORD, f"a trusted verdict says {word!r}, which is not a known word")
+    parts = (said, *decoding.converted(checks, list[dict[str, Any]], "not a verdict"))
+    words = [(one[key], known) for one in parts for key, known in _WORDS.items() if key in one]
+    if strange := [word for word, known in words if word not in get_args(known)]:
+        return Unread(Reason.UNKNOWN_WORD, f"a trusted verdict says {strange[0]!r}, which is not a known word")
     stated: VerdictPredicate = parsed(statement.predicate, VerdictPredicate, "a verdict", ())
     moment(stated.verdict.started)
     moment(stated.verdict.finished)

@@ -8,6 +8,7 @@ import base64
 import gzip
 import io
 import json
+import re
 import time
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
@@ -893,6 +894,7 @@ WIRE = [
     Row("a token service that answers HTML", tokens(answers(200, b"<html>")), "BAD_ANSWER"),
     Row("a token with a line end", tokens(answers(200, b'{"token":"a\\r\\nX-Admin: yes"}')), "BAD_ANSWER"),
     Row("a token that is a number", tokens(answers(200, b'{"token":7}')), "BAD_ANSWER"),
+    Row("a token service that gives none", tokens(answers(200, b"{}")), "BAD_ANSWER"),
     Row("a token that is refused again and again", tokens(answers(200, b'{"token":"a"}')), "ACCESS_DENIED"),
     Row("a registry that is busy once", after_good(busy_once), ""),
     *everywhere("hints before the answer are read over,", hinted, ""),
@@ -995,7 +997,7 @@ REQUESTS = {"manifest": MANIFESTS, "statement": BLOBS, "list": REFERRERS, "tags"
 
 def verdict_of(spec: dict[str, Any]) -> Verdict:
     """Make a verdict of the table: what it is, in which levels it failed, on which host, and further fields."""
-    given: dict[str, Any] = {name: spec[name] for name in ("level", "simulated", "requires") if name in spec}
+    given: dict[str, Any] = {name: spec[name] for name in ("level", "simulated", "requires", "lock") if name in spec}
     given |= {name: TIMES.get(spec[name], spec[name]) for name in ("started", "finished") if name in spec}
     for key, before in (("checks", ()), ("more", gpu_verdict().checks)):
         if key in spec:
@@ -1162,6 +1164,7 @@ def test_attack(stage: Stage, row: Row) -> None:
     assert all(one.next and "{" not in one.next for one in found.refusals)
     text = as_text(found)
     assert all(char.isprintable() for char in text.replace("\n", ""))
+    assert not re.search(r"Error\(|\('| at 0x", text), "no objects of Python"
     assert [line for line in text.splitlines() if line.startswith("ACCEPTED")] == (
         [text.splitlines()[0]] if found.accepted else []
     )
