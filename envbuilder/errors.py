@@ -232,6 +232,12 @@ def of_system(error: OSError, doing: str = "", *, users: bool = False) -> Envbui
     return InfrastructureError(f"{what}: {reason}", hint=hint)
 
 
+def first_cause(error: BaseException) -> BaseException:
+    """Return the first error of a failed request; the layers above quote the ones below as tuples."""
+    causes = (error.__cause__, getattr(error, "reason", None), *error.args)
+    return next((first_cause(one) for one in causes if isinstance(one, BaseException)), error)
+
+
 class BuildFailedError(EnvbuilderError):
     """A build step exited non-zero; ``step`` is the builder's name of it."""
 

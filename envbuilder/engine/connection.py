@@ -29,7 +29,7 @@ from requests.exceptions import ChunkedEncodingError, RequestException
 from urllib3.exceptions import HTTPError
 
 from envbuilder.engine.port import OnBytes
-from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.errors import InfrastructureError, UsageError, first_cause
 from envbuilder.support import decoding
 from envbuilder.support.docker_config import docker_settings
 
@@ -291,9 +291,7 @@ def calling(action: str) -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the first message of a failed request; the layers above quote the ones below as tuples."""
-    while error.__context__ is not None:
-        error = error.__context__
+    error = first_cause(error)
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 

@@ -14,7 +14,6 @@ from envbuilder.errors import PublishError, Reason
 from envbuilder.registry.client import Repository
 from envbuilder.registry.errors import MAX_VALUES, MalformedError, RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.manifests import Manifest, ambiguity, config_digest, digest_of, only_image
-from envbuilder.registry.reference import DIGEST
 from envbuilder.registry.referrers import contents, listing, subject_of
 from envbuilder.support import decoding
 from envbuilder.support.threads import WORKERS, in_parallel, within
@@ -111,9 +110,8 @@ def read_statements(repository: Repository, manifest: Manifest, openers: Openers
         if problems:  # as for a login page instead of an image
             return problems
         raise
-    digests = [one for one in listed.items.items() if DIGEST.match(one[0])]
-    items = sorted(digests, key=lambda one: (one[1].startswith(BUNDLES), one[0]))
-    if strange := listed.items.keys() - dict(items).keys():  # anybody can list one: it refuses nothing
+    items = sorted(listed.items.items(), key=lambda one: (one[1].startswith(BUNDLES), one[0]))
+    if strange := listed.strange:  # anybody can list one: it refuses nothing
         text = f"{len(strange)} of the listed documents cannot be read: {min(strange)[:100]!r} is not a sha256 digest"
         problems += (_unread("", Reason.UNREADABLE, text),)
     waiting = [stored for stored, _ in items]

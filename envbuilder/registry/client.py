@@ -6,9 +6,10 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from http.client import HTTPResponse
+from http.client import HTTPException, HTTPResponse
+from ssl import SSLCertVerificationError
 from threading import local
-from typing import Annotated, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import urlencode, urljoin, urlsplit
 
 import msgspec
@@ -18,7 +19,7 @@ from requests.utils import get_environ_proxies, prepend_scheme_if_needed, select
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-from envbuilder.errors import InfrastructureError, Reason
+from envbuilder.errors import InfrastructureError, Reason, first_cause
 from envbuilder.registry.errors import MalformedError, RegistryFailedError, RegistryRefusedError, parsed
 from envbuilder.registry.manifests import MAX_DOCUMENT, MEDIA_TYPES, Descriptor, Manifest, digest_of, shape_of
 from envbuilder.registry.reference import Reference, is_address, is_loopback
@@ -32,17 +33,13 @@ ATTEMPTS, PAUSE_S = 5, 0.2  # of a repeatable request, and the first pause; each
 MAX_REDIRECTS, MAX_PAGES, MAX_TAGS, MAX_LIST = 5, 1_000, 100_000, 32 << 20  # the last: bytes of one page of a list
 _BUSY_STATUS, _SHORT_PAUSES = (408, 429, 500, 502, 503, 504), ("", "0", "1", "2", "3", "4", "5")
 _REPEATABLE, _REDIRECTS = ("GET", "HEAD", "PUT"), (301, 302, 303, 307, 308)
-_CONTINUE, _SWITCHING = 100, 101
-_OK, _CREATED, _ACCEPTED, _EMPTY, _PART, _FIRST_ERROR = 200, 201, 202, 204, 206, 300
+_CONTINUE, _SWITCHING, _OK, _CREATED, _ACCEPTED, _EMPTY, _PART, _FIRST_ERROR = 100, 101, 200, 201, 202, 204, 206, 300
 _UNAUTHORIZED, _FORBIDDEN, _MISSING, _LATE, _THROTTLED, _SERVER_ERROR = 401, 403, 404, 408, 429, 500
 _CODES = re.compile(
     rb'"code"\s*+:\s*+"(BLOB_UNKNOWN|BLOB_UPLOAD_(?:INVALID|UNKNOWN)|DENIED|DIGEST_INVALID|MANIFEST_(?:BLOB_)?UNKNOWN|'
     rb'MANIFEST_INVALID|NAME_(?:INVALID|UNKNOWN)|SIZE_INVALID|TOOMANYREQUESTS|UNAUTHORIZED|UNSUPPORTED)"'
 )
 """The error codes of OCI distribution 1.1. Other text of an answer may repeat parts of a login: it is not shown."""
-_InHeader = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]*\Z")]
-
-
 _answer = local()  # to this thread's request to a repository: other users of the library, such as the engine, stream
 
 
@@ -76,11 +73,6 @@ class Response(NamedTuple):
     headers: Mapping[str, str]  # names in any case
     content: bytes
     address: str  # where it came from, after redirects
-
-
-class _Token(msgspec.Struct, frozen=True):
-    token: _InHeader = ""
-    access_token: _InHeader = ""
 
 
 class _TagList(msgspec.Struct, frozen=True):
@@ -262,6 +254,7 @@ class Repository:
         # Compressed answers are neither requested nor decompressed: a small answer must not become a large one here.
         request.headers |= {"Accept-Encoding": "identity", "User-Agent": "envbuilder"}
         address = str(request.url)
+        proxies = {} if self.reference.loopback else get_environ_proxies(address)
         if hasattr(request.data, "seek"):
             request.data.seek(0)
         _answer.is_limited = True
@@ -271,7 +264,7 @@ class Repository:
                 stream=True,
                 timeout=(CONNECT_S, SILENCE_S),
                 verify=self._authorities or True,
-                proxies={} if self.reference.loopback else get_environ_proxies(address),
+                proxies=proxies,
             )
             try:
                 content = b"" if request.method == "HEAD" else self._read(answer, limit)
@@ -282,7 +275,7 @@ class Repository:
         except ValueError as error:  # an address that the registry named, or a header made of its answer
             raise self._broken(Reason.BAD_ANSWER, f"breaks the protocol: {error}") from error
         except (HTTPError, OSError) as error:
-            raise self._failed(error, address) from error
+            raise self._failed(error, address, proxies) from error
         finally:
             _answer.is_limited = False
         return Response(answer.status_code, answer.headers, content, address)
@@ -325,19 +318,24 @@ class Repository:
         answer = self._fetch(request)
         if not _OK <= answer.status < _FIRST_ERROR:
             raise self._refused("login at", realm, answer)
-        try:
-            token: _Token = parsed(answer.content, _Token, "a token")
-        except MalformedError as error:
-            raise RegistryFailedError(Reason.BAD_ANSWER, f"{_shown(realm)} gave no token: {error.message}") from error
-        return token.token or token.access_token
+        with suppress(MalformedError):
+            found: dict[str, Any] = parsed(answer.content, dict[str, Any], "a token")
+            token = found.get("token") or found.get("access_token")
+            if isinstance(token, str) and re.fullmatch("[!-~]+", token):  # what a header may hold
+                return token
+        raise self._broken(
+            Reason.BAD_ANSWER, f"names {_shown(realm)} for a login, which gives no token", answer.address
+        )
 
     def _is_safe(self, address: str) -> bool:
         """Return True for an address with TLS, or on this machine if the registry is here too."""
         local = self.reference.loopback and address.startswith("http://") and is_loopback(address)
         return is_address(address) and (address.startswith("https://") or local)
 
-    def _broken(self, reason: Reason, text: str) -> RegistryRefusedError:
-        return RegistryRefusedError(reason, f"{self.reference.host} {text}")
+    def _broken(self, reason: Reason, text: str, address: str = "") -> RegistryRefusedError:
+        return RegistryRefusedError(
+            reason, f"{self.reference.host} {text}", hint=self._at(address)[1] if address else ""
+        )
 
     def _at(self, address: str) -> tuple[str, str]:
         """Return the host of an address, without a login, and the next step if the registry only led to it."""
@@ -345,15 +343,20 @@ class Repository:
         step = f"{self.reference.host} leads to {host}: curl -I {urlsplit(address).scheme}://{host}"
         return host, "" if host == self.reference.host else step
 
-    def _failed(self, error: Exception, address: str) -> RegistryFailedError:
-        cause = error.args[0] if error.args else error
-        last, fault = getattr(cause, "reason", cause), Reason.UNREACHABLE
+    def _failed(self, error: Exception, address: str, proxies: dict[str, str]) -> RegistryFailedError:
+        """Say why there is no answer, without any text of one: it may repeat a login."""
+        cause, fault = first_cause(error), Reason.UNREACHABLE
+        why = "cut, or not HTTP" if isinstance(cause, HTTPException) else getattr(cause, "strerror", "") or str(cause)
         if isinstance(error, requests.exceptions.SSLError):
-            fault = Reason.BAD_CERTIFICATE if "CERTIFICATE_VERIFY_FAILED" in str(last) else Reason.TLS_FAILED
+            fault = Reason.BAD_CERTIFICATE if isinstance(cause, SSLCertVerificationError) else Reason.TLS_FAILED
         elif isinstance(error, (requests.exceptions.Timeout, ReadTimeoutError)):
             fault = Reason.TOO_SLOW
         host, step = self._at(address)
-        return RegistryFailedError(fault, f"{host} gave no complete answer: {last}", hint=step)
+        if proxy := select_proxy(address, proxies):
+            why = f"through the proxy {proxy.rpartition('@')[2]}: {re.sub('(?s)(?<=failed: [0-9]{3}).*', '', why)}"
+            if fault in (Reason.UNREACHABLE, Reason.TOO_SLOW):
+                step = f"check HTTPS_PROXY and ALL_PROXY, or set NO_PROXY={host}: curl -I https://{host}/v2/"
+        return RegistryFailedError(fault, f"{host} gave no complete answer: {why}", hint=step)
 
     def _refused(self, method: str, path: str, answer: Response) -> Exception:
         (host, step), pause = self._at(answer.address), _asked_pause(answer)
@@ -365,8 +368,8 @@ class Repository:
             text += f" (Retry-After: {pause[:9]})" * pause.isdigit()
             return RegistryFailedError(fault, text, hint=step)
         if answer.status in (_UNAUTHORIZED, _FORBIDDEN):
-            excuse = f"; no login was sent: {self._excuse}" if self._excuse else ""
-            return RegistryRefusedError(Reason.ACCESS_DENIED, text + excuse, hint=step)
+            text += f"; no login was sent: {self._excuse}" if self._excuse else ""
+            return RegistryRefusedError(Reason.ACCESS_DENIED, text, hint=step)
         is_gone = answer.status == _MISSING and method == "GET"
         return RegistryRefusedError(Reason.NOT_THERE if is_gone else Reason.REJECTED, text, hint=step)
 

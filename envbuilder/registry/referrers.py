@@ -7,7 +7,7 @@ compare-and-swap. So each document also gets a tag that nobody else writes.
 import random
 import re
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
@@ -65,13 +65,14 @@ class _Index(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True)
 class Listing:
-    """The documents attached to a digest, and the type of each, '' if unknown.
+    """The documents attached to a digest, and the type of each, '' if unknown; ``strange`` names have no digest.
 
     ``claimed`` are those that only the tag lists, which anybody can write. ``unlisted`` says why tags were not read.
     """
 
     items: dict[str, str]
     claimed: frozenset[str] = frozenset()
+    strange: frozenset[str] = frozenset()
     unlisted: RegistryRefusedError | None = None
 
 
@@ -135,9 +136,9 @@ def listing(repository: Repository, digest: str) -> Listing:
     own, unlisted = _from_own_tags(repository, digest) if from_api is None else ((), None)
     # Anybody can write the list under the tag: a document's manifest, or the API, says its type.
     found |= {one.digest: shape_of(one).artifact_type.casefold() for one in own} | (from_api or {})
-    _check_number(digest, found)
     claimed = frozenset() if from_api is None else frozenset(found) - from_api.keys()
-    return Listing(found, claimed, unlisted)
+    items = {name: kind for name, kind in found.items() if DIGEST.match(name)}
+    return Listing(items, claimed, frozenset(found) - items.keys(), unlisted)
 
 
 def _lists(repository: Repository, digest: str) -> tuple[dict[str, str], dict[str, str] | None]:
@@ -180,8 +181,7 @@ def _from_api(repository: Repository, digest: str) -> dict[str, str] | None:
         if answer.status != _OK or answer.headers.get("OCI-Filters-Applied", "").strip():
             text = f"the registry names a page that it does not have, or filters its list: {answer.address}"
             raise RegistryRefusedError(Reason.BAD_ANSWER, text)
-        found |= _types(_listed(answer.content))
-        _check_number(digest, found)
+        found = _types(_listed(answer.content), found)
     return found
 
 
@@ -196,14 +196,16 @@ def _listed(content: bytes) -> tuple[msgspec.Raw, ...]:
     return index.manifests or ()
 
 
-def _types(entries: Iterable[msgspec.Raw]) -> dict[str, str]:
+def _types(entries: Iterable[msgspec.Raw], before: Mapping[str, str] = {}) -> dict[str, str]:
     """Return the type of each listed document. An entry that names none is there by its text: it is not a digest."""
-    found = {}
+    found = dict(before)
     for entry in entries:
         one = _Listed(digest=bytes(entry).decode(errors="replace"))
         with suppress(MalformedError):
             one = parsed(entry, _Listed, "a descriptor")
         found[one.digest] = (one.artifact_type or "").casefold()  # media types have no case
+    if len(found) > MAX_ENTRIES:
+        raise RegistryRefusedError(Reason.TOO_MANY, f"more than {MAX_ENTRIES} documents are attached")
     return found
 
 
@@ -232,8 +234,3 @@ def _list_under_tag(repository: Repository, subject: str, documents: tuple[Descr
         more = (msgspec.Raw(msgspec.json.encode(one)) for name, one in every.items() if name not in have)
         index = msgspec.json.encode(_Index(manifests=(*entries, *more)))
         repository.put_manifest(fallback_tag(subject), index, OCI_INDEX)
-
-
-def _check_number(digest: str, found: Collection[str]) -> None:
-    if len(found) > MAX_ENTRIES:
-        raise RegistryRefusedError(Reason.TOO_MANY, f"more than {MAX_ENTRIES} documents are attached to {digest}")

@@ -5,25 +5,28 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from envbuilder.errors import InfrastructureError
+from envbuilder.errors import UsageError
 
 _VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
 def authorities(environment: Mapping[str, str]) -> str | None:
-    """Return the bundle, or folder, of certificates. Raises InfrastructureError if it is neither."""
-    if found := next(filter(None, map(environment.get, _VARIABLES)), None):
-        _check(Path(found))
-    return found
+    """Return the bundle, or folder, of certificates. Raises UsageError if it is neither."""
+    name = next(filter(environment.get, _VARIABLES), "")
+    if name:
+        _check(name, Path(environment[name]))
+    return environment.get(name)
 
 
 @cache  # 20 ms for the bundle of a system
-def _check(bundle: Path) -> None:
-    """Raise InfrastructureError for what is not a bundle, or a folder, of certificates; a pipe would be waited for."""
+def _check(name: str, bundle: Path) -> None:
+    """Raise UsageError for what is not a bundle, or a folder, of certificates; a pipe would be waited for."""
     problem, hashed = "not a bundle of certificates", bundle.glob("[0-9a-f]" * 8 + ".[0-9]")  # by `openssl rehash`
     try:
-        if (bundle.is_file() and ssl.create_default_context(cafile=bundle)) or any(hashed):
+        if not bundle.exists():
+            problem = "no such file"
+        elif (bundle.is_file() and ssl.create_default_context(cafile=bundle)) or any(hashed):
             return
     except OSError as error:
         problem = problem if isinstance(error, ssl.SSLError) else str(error)  # which may be about SSLKEYLOGFILE
-    raise InfrastructureError(f"{bundle}: {problem}", hint="SSL_CERT_FILE=BUNDLE.pem")
+    raise UsageError(f"{name} is {bundle}: {problem}", hint=f"export {name}=BUNDLE.pem, or unset {name}")

@@ -145,8 +145,11 @@ def test_no_command_waits_for_a_key_that_is_a_pipe_that_nobody_writes(tmp_path, 
     for words in (("verify", "a.b/c:d", "--key"), ("keys", "show"), ("report", "--from", "a.b/c", "--key"), signing):
         assert "not read in 0.2 s" in run(*words, str(tmp_path / "pipe"), expect=UsageError)
     run("keys", "new", str(tmp_path))
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "pipe"))
-    assert "SSL_CERT_FILE" in run("verify", "a.b/c:d", "--key", str(tmp_path / PUBLIC), expect=InfrastructureError)
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    for name, bundle in (("REQUESTS_CA_BUNDLE", "absent"), ("SSL_CERT_FILE", "pipe")):  # the second one comes first
+        monkeypatch.setenv(name, str(tmp_path / bundle))
+        said = run("verify", "a.b/c:d", "--key", str(tmp_path / PUBLIC), expect=UsageError)
+        assert f"{name} is {tmp_path / bundle}: " in said
 
 
 def test_verify_makes_no_home(tmp_path, monkeypatch) -> None:

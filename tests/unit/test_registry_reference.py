@@ -17,7 +17,7 @@ from registries import free_port, login, modern_registry
 from table_rows import rows
 from urllib3.connection import HTTPConnection
 
-from envbuilder.errors import EnvbuilderError, InfrastructureError, InputError, Reason, UsageError
+from envbuilder.errors import EnvbuilderError, ExitCode, InfrastructureError, InputError, Reason, UsageError
 from envbuilder.registry import client
 from envbuilder.registry.client import Repository, Response
 from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
@@ -283,6 +283,17 @@ def test_only_the_registry_s_own_challenge_is_answered(hosts: Hosts, tmp_path: P
     assert hosts.heard["other"] == []
 
 
+def test_token_service_that_gives_no_token_is_named(hosts: Hosts, tmp_path: Path) -> None:
+    realm = f'Bearer realm="http://{hosts.other}/service?sig=secret"'
+    hosts.other_rules.on("GET /service", lambda front: front.say(200, b'{"secret": 1}'))
+    hosts.rules.on("GET .*/manifests/", lambda front: front.say(401, WWW_Authenticate=realm))
+    with pytest.raises(RegistryRefusedError, match=f"names http://{hosts.other}/service for a login") as caught:
+        ask(hosts, tmp_path)
+    assert (caught.value.fault, caught.value.exit_code) == (Reason.BAD_ANSWER, ExitCode.PUBLISH_FAILED)
+    assert caught.value.hint.endswith(f"curl -I http://{hosts.other}")
+    assert "secret" not in str(caught.value)
+
+
 @rows
 def test_plain_login_stays_on_this_machine(
     hosts: Hosts, tmp_path: Path, realm: str, monkeypatch: pytest.MonkeyPatch
@@ -338,7 +349,14 @@ def test_refused_connection_is_unreachable_and_tried_again(monkeypatch: pytest.M
     with pytest.raises(RegistryFailedError) as caught:
         Repository(parse(f"127.0.0.1:{free_port()}/team/image"), {}).manifest("one")
     assert caught.value.fault is Reason.UNREACHABLE
+    assert caught.value.message.endswith("no complete answer: Connection refused")
     assert len(tried) == client.ATTEMPTS
+    proxy = f"127.0.0.1:{free_port()}"
+    monkeypatch.setenv("https_proxy", f"http://ann:hidden@{proxy}")
+    with pytest.raises(RegistryFailedError, match=f"through the proxy {proxy}: Connection refused") as caught:
+        Repository(parse("registry.example.org/team/image"), {}).manifest("one")
+    assert "HTTPS_PROXY" in caught.value.hint
+    assert "hidden" not in str(caught.value)
 
 
 DATA = b"".join(b"%d, " % number for number in range(40_000)) * 10
