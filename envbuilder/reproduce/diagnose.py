@@ -291,7 +291,7 @@ def _after(lead: Finding, case: Case, told: list[Finding]) -> Finding | None:
     given = msgspec.structs.replace(case.question, cuda=None, cudnn=None, install=None, packages=(), compat=False)
     found = findings_of(given, case.catalog)
     hosts = (row for row in found if row.severity is Severity.ERROR and cause_of(row.code).area in {"host", "kernels"})
-    return next(hosts, None) or next((row for row in found if cause_of(row.code).no_kernels), None)
+    return next(hosts, None) or next((row for row in found if row.code is Code.GPU_UNSUPPORTED_BY_CUDA), None)
 
 
 def _decisive(lead: Finding, messages: tuple[MessageMatch, ...]) -> MessageMatch | None:
