@@ -12,6 +12,7 @@ from uuid import uuid4
 import msgspec
 import pytest
 from tiny_image import PROGRAMS, write_tiny_root
+from waiting import wait_for
 
 from envbuilder.engine.docker import DockerEngine
 from envbuilder.engine.port import ContainerResult, ContainerSpec
@@ -88,10 +89,7 @@ def test_greedy_container_ends_in_time_and_leaves_nothing(engine: DockerEngine, 
     assert ended.flooded == ("lines" in greed.spec or "output" in greed.spec)
     assert greed.says in said, said[-500:]
     assert mine(engine) == []
-    until = time.monotonic() + 5
-    while processes(mark) and time.monotonic() < until:
-        time.sleep(0.1)
-    assert processes(mark) == 0, "processes were left"
+    wait_for(lambda: not processes(mark), 5, lambda: "processes were left")
     again, _ = run(engine, image, Greed("", "exit 0"), mark)
     assert again.exit_code == 0
 
@@ -100,8 +98,5 @@ def test_running_process_of_a_container_is_found(engine: DockerEngine, image: st
     mark = uuid4().hex
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(run, engine, image, Greed("", "sleep 3"), mark)
-        until = time.monotonic() + WITHIN_S
-        while not (seen := processes(mark)) and not running.done() and time.monotonic() < until:
-            time.sleep(0.05)
+        wait_for(lambda: processes(mark), WITHIN_S)
         running.result()
-    assert seen > 0

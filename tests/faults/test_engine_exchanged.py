@@ -15,6 +15,7 @@ import pytest
 from own_engine import OwnEngine, own_engine
 from strange_engine import answering
 from tiny_image import write_tiny_root
+from waiting import wait_for
 
 from envbuilder.engine.docker import DockerEngine, connect
 from envbuilder.engine.port import BuildRequest, ContainerResult, ContainerSpec
@@ -53,11 +54,8 @@ def build(engine: DockerEngine, folder: Path, line: str, report: Callable[[Step]
 
 def docker(*words: str) -> Happens:
     def happens(own: OwnEngine) -> None:
-        until, listed = time.monotonic() + 60, ""
-        while not listed and time.monotonic() < until:  # a busy machine starts it late
-            time.sleep(0.1)
-            asked = ["docker", "-H", own.host, "ps", "-q"]
-            listed = subprocess.run(asked, capture_output=True, check=True, text=True).stdout
+        asked = ["docker", "-H", own.host, "ps", "-q"]
+        listed = wait_for(lambda: subprocess.run(asked, capture_output=True, check=True, text=True).stdout, 60)
         subprocess.run(["docker", "-H", own.host, *words, *listed.split()], capture_output=True, check=True)
 
     return happens

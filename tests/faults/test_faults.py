@@ -5,13 +5,13 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 import pytest
+from waiting import wait_for
 
 from envbuilder.support.yaml_reader import read_yaml
 
@@ -104,11 +104,7 @@ def port(fault: Fault, tmp_path: Path) -> Iterator[str]:
     command = (sys.executable, HERE / "strange_server.py", fault.server, file)
     with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(REPOSITORY / "tests/support")}) as server:
         try:
-            until = time.monotonic() + 300
-            while not (file.exists() and file.read_text()):
-                assert time.monotonic() < until
-                time.sleep(0.02)
-            yield file.read_text()
+            yield wait_for(lambda: file.read_text() if file.exists() else "", 300)
         finally:
             server.kill()
 

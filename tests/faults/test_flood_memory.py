@@ -9,16 +9,15 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 from registries import Server
+from servers import QuietHandler, running
 from table_rows import beside
 
 REPOSITORY = Path(__file__).parents[2]
@@ -162,8 +161,8 @@ ALWAYS = FLOODS[::6]
 
 @contextmanager
 def pouring(answers: Answers) -> Iterator[int]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Handler(QuietHandler):
+        def _route(self) -> None:
             poured = next((one for path, one in answers.items() if re.search(path, self.path)), just("{}", status=404))
             port = self.headers["Host"].rpartition(":")[2]
             self.send_response(poured.status)
@@ -177,17 +176,9 @@ def pouring(answers: Answers) -> Iterator[int]:
                     self.wfile.write(piece)
             self.close_connection = True
 
-        do_HEAD = do_POST = do_GET  # noqa: N815 - the base class's names
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    with Server(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.005,), daemon=True).start()
-        try:
-            yield server.server_address[1]
-        finally:
-            server.shutdown()
+    server = Server(("127.0.0.1", 0), Handler)
+    with running(server):
+        yield server.server_port
 
 
 _MEASURED = beside(__file__)["measured"]

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from table_rows import beside
 from tiny_image import write_tiny_root
+from waiting import wait_for
 
 from envbuilder.engine.docker import DockerEngine, connect
 from envbuilder.engine.port import BuildRequest, ContainerResult, ContainerSpec
@@ -207,10 +208,7 @@ def test_build_that_is_given_up_stops(engine: DockerEngine, base: str, tmp_path:
 
     with pytest.raises(KeyboardInterrupt):
         engine.build(request(tmp_path, base), give_up)
-    deadline = time.monotonic() + 15
-    while (left := running(f"sleep {seconds}")) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert not left
+    wait_for(lambda: not running(f"sleep {seconds}"), 15)
 
 
 def running(words: str) -> list[str]:

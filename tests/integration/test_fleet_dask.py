@@ -21,6 +21,7 @@ import pytest
 from dask_cluster import DaskCluster, dask_cluster, start_scheduler
 from fleet_world import KINDS, FleetWorld, begin, command, ended, fleet_world, start, start_worker, states, until
 from registries import docker_registry, free_port
+from waiting import wait_for
 
 from envbuilder.validation.verdict_store import History
 
@@ -230,11 +231,8 @@ def wait_for_line(run: subprocess.Popen[str], text: str) -> None:
 
 def wait_for_workers(cluster: DaskCluster, *names: str, times: int = 1) -> None:
     """Wait until the workers have passed their checks and are connected."""
-    end = time.monotonic() + 60
-    for name in names:
-        while (cluster.folder / f"{name}.log").read_text().count("Registered to") < times:
-            assert time.monotonic() < end, (cluster.folder / f"{name}.log").read_text()
-            time.sleep(0.1)
+    logs = [cluster.folder / f"{name}.log" for name in names]
+    wait_for(lambda: all(log.read_text().count("Registered to") >= times for log in logs), 60, lambda: logs)
 
 
 def test_worker_is_refused_when_it_starts(cluster: DaskCluster, world: FleetWorld) -> None:

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 from fleet_world import FleetWorld, command, fleet_world, manifest_of, states, until
 from registries import SECRET_BCRYPT, docker_registry, login
 from slurm_cluster import MISSING, Cluster, slurm_cluster
+from waiting import wait_for
 
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import OCI_MANIFEST
@@ -69,13 +69,6 @@ def submit(world: FleetWorld, cluster: Cluster) -> list[str]:
     return [ended.stdout.strip() for ended in submitted]
 
 
-def wait(cluster: Cluster, jobs: list[str]) -> None:
-    end = time.monotonic() + 120
-    while cluster.ask("squeue", "-h", "-j", ",".join(jobs)).strip():
-        assert time.monotonic() < end, cluster.ask("squeue")
-        time.sleep(0.2)
-
-
 def state(world: FleetWorld) -> tuple[int, dict[tuple[str, str], str]]:
     shown = command(world, "fleet", "status", *world.words, "--format", "json")
     return shown.returncode, states(json.loads(shown.stdout))
@@ -96,7 +89,7 @@ def test_exported_jobs_reach_passed_on_every_host_class_after_a_node_was_lost(
     cluster.ask("scontrol", "update", "nodename=n2", "state=down", "reason=lost")
     (world.folder / "hold-n2").unlink()
     cluster.start_node("n2")
-    wait(cluster, jobs)
+    wait_for(lambda: not cluster.ask("squeue", "-h", "-j", ",".join(jobs)).strip(), 120, lambda: cluster.ask("squeue"))
     code, found = state(world)
     assert (code, set(found.values()), len(found)) == (0, {"passed"}, 6)
     runs = world.runs()

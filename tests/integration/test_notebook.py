@@ -2,12 +2,12 @@
 
 import json
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from chromium import Browser, browser
+from waiting import wait_for
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
@@ -70,19 +70,14 @@ def test_any_user_id_runs_the_runtime_variant() -> None:
     assert found.endswith("computed 24.0")
 
 
-def wait(page: Browser, expression: str) -> str:
-    ends = time.monotonic() + MOST_S
-    while not (found := page.js(expression)):
-        assert time.monotonic() < ends, f"{expression}: {page.js('document.body.innerText')[:2000]} {page.console}"
-        time.sleep(0.5)
-    return str(found)
+def wait(page: Browser, expression: str) -> None:
+    told = "document.body.innerText.slice(0, 2000)"
+    wait_for(lambda: page.js(expression), MOST_S, lambda: (expression, page.js(told), page.console))
 
 
 def opened(page: Browser, address: str, query: str = "") -> None:
-    ends = time.monotonic() + MOST_S
-    while subprocess.run(["curl", "-fs", "-o", "/dev/null", f"{address}/api"], check=False).returncode:
-        assert time.monotonic() < ends, "JupyterLab does not answer"
-        time.sleep(0.5)
+    asked = ["curl", "-fs", "-o", "/dev/null", f"{address}/api"]
+    wait_for(lambda: not subprocess.run(asked, check=False).returncode, MOST_S, lambda: "JupyterLab does not answer")
     page.visit(f"{address}/lab{query}")
 
 

@@ -3,13 +3,13 @@
 import os
 import subprocess
 import tarfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
 import pytest
+from own_engine import wait_for_engine
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
@@ -84,13 +84,7 @@ def second_engine(folder: Path, *before: str, chroot: str = "") -> Iterator[str]
     with (folder / "engine.log").open("wb") as log:
         daemon = subprocess.Popen(["unshare", "--mount", "sh", "-ec", "\n".join(words)], stdout=log, stderr=log)
         try:
-            until = time.monotonic() + 60
-            while subprocess.run(
-                ["docker", "-H", f"unix://{socket}", "version"], capture_output=True, check=False
-            ).returncode:
-                assert daemon.poll() is None, (folder / "engine.log").read_text()
-                assert time.monotonic() < until
-                time.sleep(0.2)
+            wait_for_engine(f"unix://{socket}", folder / "engine.log")
             yield f"unix://{socket}"
         finally:
             daemon.terminate()

@@ -4,13 +4,14 @@ import gzip
 import hashlib
 import os
 import subprocess
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+from servers import QuietHandler, running
 
 FIELDS = "Package: {0}\nVersion: {1}\nArchitecture: {2}\nMaintainer: Nobody <nobody@example.org>\nDescription: {0}\n"
 
@@ -98,19 +99,11 @@ class Archive:
         return f"{control}Filename: ./{place}\nSize: {len(content)}\nSHA256: {digest}\n"
 
 
-class _Quiet(SimpleHTTPRequestHandler):
-    """Serves files and says nothing."""
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
+class _Files(SimpleHTTPRequestHandler, QuietHandler): ...
 
 
 @contextmanager
 def served(folder: Path, address: str = "127.0.0.1") -> Iterator[str]:
-    server = ThreadingHTTPServer((address, 0), partial(_Quiet, directory=str(folder)))
-    threading.Thread(target=server.serve_forever, args=(0.005,), daemon=True).start()
-    try:
+    server = ThreadingHTTPServer((address, 0), partial(_Files, directory=str(folder)))
+    with running(server):
         yield f"http://{address}:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()

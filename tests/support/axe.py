@@ -3,11 +3,11 @@
 import json
 import shutil
 import subprocess
-import time
 from typing import Any
 
 import pytest
 from chromium import Browser
+from waiting import wait_for
 
 from envbuilder.workspace import cache_dir
 
@@ -40,11 +40,7 @@ def violations(page: Browser) -> list[str]:
     page.js(
         f"axeFound = ''; axe.run(document, {OPTIONS}).then((r) => {{ axeFound = JSON.stringify(r.violations) }}); 0"
     )
-    deadline = time.monotonic() + PATIENCE_S
-    while not (text := page.js("axeFound")):
-        assert time.monotonic() < deadline, "axe did not come to its end"
-        time.sleep(0.2)
-    found: list[dict[str, Any]] = json.loads(text)
+    found: list[dict[str, Any]] = json.loads(wait_for(lambda: page.js("axeFound"), PATIENCE_S))
     return [
         f"{rule['id']} ({len(rule['nodes'])}): {rule['nodes'][0]['html'][:120]}: {rule['nodes'][0]['failureSummary']}"
         for rule in found

@@ -2,16 +2,16 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from certificates import certificate
+from registries import answers, free_port
+from waiting import wait_for
 
 
 @dataclass
@@ -53,9 +53,7 @@ def secured(folder: Path) -> dict[str, str]:
 def dask_cluster(folder: Path) -> Iterator[DaskCluster]:
     """Run a scheduler; every process of the cluster is gone afterwards."""
     folder.mkdir(parents=True, exist_ok=True)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    cluster = DaskCluster(folder, f"tls://127.0.0.1:{port}", secured(folder / "tls"))
+    cluster = DaskCluster(folder, f"tls://127.0.0.1:{free_port()}", secured(folder / "tls"))
     try:
         start_scheduler(cluster)
         yield cluster
@@ -68,11 +66,4 @@ def start_scheduler(cluster: DaskCluster) -> None:
     port = cluster.address.rpartition(":")[2]
     options = ("--host", "tls://127.0.0.1", "--port", port, "--no-dashboard")
     cluster.start("scheduler", sys.executable, "-m", "dask", "scheduler", *options)
-    end = time.monotonic() + 30
-    while True:
-        try:
-            with socket.create_connection(("127.0.0.1", int(port)), timeout=1):
-                return
-        except OSError:
-            assert time.monotonic() < end, (cluster.folder / "scheduler.log").read_text()
-            time.sleep(0.1)
+    wait_for(lambda: answers(int(port)), 30, (cluster.folder / "scheduler.log").read_text)

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any
 import msgspec
 from dask_cluster import DaskCluster
 from factories import A100, H100, gpu_verdict, verdict
+from waiting import wait_for
 
 from envbuilder.attest.keys import PRIVATE, PUBLIC, create
 from envbuilder.catalog.store import load
@@ -163,14 +163,12 @@ def ended(process: subprocess.Popen[str], seconds: float = 150) -> tuple[int, di
 
 def until(world: FleetWorld, entry: str, nodes: tuple[str, ...], process: subprocess.Popen[str] | None = None) -> str:
     """Wait until a run of the suite or a build starts on one of some nodes; return the node."""
-    end = time.monotonic() + 90
-    while True:
-        found = [node for node, name in world.runs() if node in nodes and name.startswith(entry)]
-        if found:
-            return found[0]
+
+    def found() -> list[str]:
         assert process is None or process.poll() is None, process.communicate()
-        assert time.monotonic() < end, f"no {entry} on {nodes}: {world.runs()}"
-        time.sleep(0.05)
+        return [node for node, name in world.runs() if node in nodes and name.startswith(entry)]
+
+    return wait_for(found, 90, lambda: f"no {entry} on {nodes}: {world.runs()}")[0]
 
 
 def start_worker(cluster: DaskCluster, world: FleetWorld, name: str, **variables: str) -> None:

@@ -8,10 +8,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
-from typing import Any
 
 from registries import Server
+from servers import QuietHandler, running
 
 Action = Callable[["Front"], None]
 
@@ -30,24 +29,19 @@ class Rules:
         return self
 
 
-class Front(BaseHTTPRequestHandler):
+class Front(QuietHandler):
     """One request: an action answers it by `say`, or by the socket itself."""
 
     rules: Rules
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
-    def log_message(self, *args: Any) -> None:
-        """Say nothing."""
-
-    def do_GET(self) -> None:
+    def _route(self) -> None:
         line = f"{self.command} {self.path}"
         self.rules.asked.append(line)
         action = next((action for pattern, action in self.rules.actions if re.search(pattern, line)), None)
         with suppress(OSError):  # the client has had enough
             (action or Front.forward)(self)
-
-    do_HEAD = do_PUT = do_POST = do_GET  # noqa: N815 - the base class's names
 
     def forward(self) -> None:
         status, headers, body = self.upstream()
@@ -75,14 +69,7 @@ class Front(BaseHTTPRequestHandler):
     def say(self, status: int, body: bytes = b"", /, **headers: str) -> None:
         """Answer; ``_`` in a header's name stands for ``-``."""
         self.body()
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        if not {"Content_Length", "Content-Length"} & headers.keys():
-            self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+        self._answer(status, body, {name.replace("_", "-"): value for name, value in headers.items()})
 
 
 @contextmanager
@@ -91,10 +78,8 @@ def hostile(upstream: str) -> Iterator[tuple[str, Rules]]:
     rules = Rules(upstream)
     server = Server(("127.0.0.1", 0), type("Handler", (Front,), {"rules": rules}))
     server.block_on_close = False
-    threading.Thread(target=server.serve_forever, args=(0.005,), daemon=True).start()
-    try:
-        yield f"127.0.0.1:{server.server_port}", rules
-    finally:
-        rules.over.set()
-        server.shutdown()
-        server.server_close()
+    with running(server):
+        try:
+            yield f"127.0.0.1:{server.server_port}", rules
+        finally:
+            rules.over.set()

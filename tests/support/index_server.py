@@ -6,14 +6,15 @@ import hashlib
 import json
 import re
 import ssl
-import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from io import BytesIO
 from pathlib import Path
+
+from servers import QuietHandler, running
 
 
 def wheel(name: str, version: str, members: dict[str, bytes], metadata: str = "") -> bytes:
@@ -62,67 +63,54 @@ class _Server(ThreadingHTTPServer):
     site: Site
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     """Answers the simple API below /simple/ and files below /files/."""
 
     protocol_version = "HTTP/1.1"
     server: _Server
 
-    def do_GET(self) -> None:
+    def _route(self) -> None:
         site = self.server.site
         site.asked.append((self.path, self.headers.get("Range", "")))
         site.happens(site)
         site.signed += [sent] if (sent := self.headers.get("Authorization", "")) else []
         if site.secret and sent != site.secret:
-            self._answer(401, b"", "text/plain")
+            self._say(401, b"", "text/plain")
         elif site.send_on:
-            self.send_response(302)
-            self.send_header("Location", site.send_on + self.path)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self._answer(302, headers={"Location": site.send_on + self.path})
         elif site.fail_first > 0:
             site.fail_first -= 1
-            self._answer(503, b"busy", "text/plain")
+            self._say(503, b"busy", "text/plain")
         elif self.path.startswith("/simple/"):
             self._page(site, self.path.split("/")[2])
         else:
             self._file(site, self.path.removeprefix("/files/"))
 
-    def do_HEAD(self) -> None:
-        self.do_GET()
-
     def _page(self, site: Site, project: str) -> None:
         held = site.files.get(project)
         if held is None:
-            self._answer(404, b"", "text/plain")
+            self._say(404, b"", "text/plain")
         elif site.json:
-            self._answer(200, _json(held, site), "application/vnd.pypi.simple.v1+json")
+            self._say(200, _json(held, site), "application/vnd.pypi.simple.v1+json")
         else:
-            self._answer(200, _html(held), "text/html; charset=utf-8")
+            self._say(200, _html(held), "text/html; charset=utf-8")
 
     def _file(self, site: Site, name: str) -> None:
         whole = {file: content for held in site.files.values() for file, content in held.items()}
         beside = name.removesuffix(".metadata")
         if beside != name and beside in site.beside:
-            self._answer(200, site.beside[beside][0], "text/plain")
+            self._say(200, site.beside[beside][0], "text/plain")
         elif name not in whole:
-            self._answer(404, b"", "text/plain")
+            self._say(404, b"", "text/plain")
         elif site.ranges and (found := re.match(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))):
-            self._answer(206, whole[name][int(found[1]) : int(found[2]) + 1], "application/zip", site.break_after)
+            self._say(206, whole[name][int(found[1]) : int(found[2]) + 1], "application/zip", site.break_after)
         else:
-            self._answer(200, whole[name], "application/zip")
+            self._say(200, whole[name], "application/zip")
 
-    def _answer(self, status: int, content: bytes, kind: str, break_after: int = 0) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(content[:break_after] if break_after else content)
+    def _say(self, status: int, content: bytes, kind: str, break_after: int = 0) -> None:
+        headers = {"Content-Type": kind, "Content-Length": str(len(content))}
+        self._answer(status, content[: break_after or None], headers)
         self.close_connection = bool(break_after)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
 
 
 @contextmanager
@@ -134,13 +122,9 @@ def serving(site: Site, address: tuple[str, int] = ("127.0.0.1", 0), certificate
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, certificate.with_name("key.pem"))
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-    threading.Thread(target=server.serve_forever, args=(0.005,), daemon=True).start()
     site.url = f"http{'s' * bool(certificate)}://{address[0]}:{server.server_port}/simple"
-    try:
+    with running(server):
         yield site
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def _html(held: dict[str, bytes]) -> bytes:

@@ -4,13 +4,13 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from waiting import wait_for
 
 from envbuilder.engine.docker import DockerEngine, connect
 
@@ -37,10 +37,7 @@ class OwnEngine:
         command += ["--iptables=false", "--ip-forward=false", "--ip-masq=false"]
         with (self.folder / "log").open("ab") as log:
             self._daemon = subprocess.Popen(command, stdout=log, stderr=log)
-        until = time.monotonic() + 60
-        while subprocess.run(["docker", "-H", self.host, "version"], capture_output=True, check=False).returncode:
-            assert time.monotonic() < until
-            time.sleep(0.2)
+        wait_for_engine(self.host, self.folder / "log")
 
     def stop(self, *, kill: bool = False) -> None:
         """End it in order, as an upgrade of the package does, or at once."""
@@ -77,6 +74,11 @@ class OwnEngine:
         words = (["ps", "-aq"], ["volume", "ls", "-q"])
         ran = [subprocess.run(["docker", "-H", self.host, *one], capture_output=True, check=True) for one in words]
         return "".join(one.stdout.decode() for one in ran)
+
+
+def wait_for_engine(host: str, log: Path) -> None:
+    words = ["docker", "-H", host, "version"]
+    wait_for(lambda: not subprocess.run(words, capture_output=True, check=False).returncode, 60, log.read_text)
 
 
 Own = TypeVar("Own", bound=OwnEngine)

@@ -13,15 +13,17 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from servers import QuietHandler, running
+from waiting import wait_for
 
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 
@@ -55,7 +57,8 @@ def docker_registry(
     with (folder / "registry.log").open("wb") as log:
         process = subprocess.Popen([program, "serve", str(config)], stdout=log, stderr=log)
     try:
-        _wait(port, process, address)
+        wait_for(lambda: process.poll() is not None or answers(port, address), 20)
+        assert process.poll() is None, "docker-registry ended at once"
         yield f"{address}:{port}"
     finally:
         process.terminate()
@@ -71,25 +74,15 @@ def sweep() -> None:
     left = []
     for line in subprocess.run(words, capture_output=True, check=False, text=True).stdout.splitlines():
         name, tag, digest = line.split()
-        if not _answers(int(name.partition("/")[0].rpartition(":")[2])):
+        if not answers(int(name.partition("/")[0].rpartition(":")[2])):
             left += [f"{name}:{tag}"] * (tag != "<none>") + [f"{name}@{digest}"] * (digest != "<none>")
     if left:
         subprocess.run(["docker", "image", "rm", *left], capture_output=True, check=False)
 
 
-def _answers(port: int, address: str = "127.0.0.1") -> bool:
+def answers(port: int, address: str = "127.0.0.1") -> bool:
     with socket.socket() as probe:
         return probe.connect_ex((address, port)) == 0
-
-
-def _wait(port: int, process: subprocess.Popen[bytes], address: str) -> None:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        assert process.poll() is None, "docker-registry ended at once"
-        if _answers(port, address):
-            return
-        time.sleep(0.05)
-    raise AssertionError("docker-registry does not answer")
 
 
 def _nothing(_: str, __: str) -> bool:
@@ -140,12 +133,8 @@ def modern_registry(*, user: str = "") -> Iterator[tuple[str, State]]:
     """Run a registry with the referrers API; with ``user`` (``name:password``) it wants a bearer token."""
     state = State(user=user)
     server = Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"state": state}))
-    threading.Thread(target=server.serve_forever, args=(0.005,), daemon=True).start()
-    try:
+    with running(server):
         yield f"127.0.0.1:{server.server_port}", state
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 class Server(ThreadingHTTPServer):
@@ -160,18 +149,10 @@ class Server(ThreadingHTTPServer):
             super().handle_error(*args)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     state: State
     protocol_version = "HTTP/1.1"
     wbufsize = -1  # headers and body leave together: apart, the second waits 40 ms for an acknowledgement
-
-    def log_message(self, *args: Any) -> None:
-        """Say nothing."""
-
-    def do_GET(self) -> None:
-        self._route()
-
-    do_HEAD = do_PUT = do_POST = do_DELETE = do_GET  # noqa: N815 - the base class's names
 
     def _route(self) -> None:
         url = urlsplit(self.path)
@@ -318,15 +299,6 @@ class _Handler(BaseHTTPRequestHandler):
     def _error(self, status: int, code: str) -> None:
         body = json.dumps({"errors": [{"code": code, "message": code.lower()}]}).encode()
         self._answer(status, body, {"Content-Type": "application/json"})
-
-    def _answer(self, status: int, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
-        self.send_response(status)
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
 
 
 if __name__ == "__main__":

@@ -4,14 +4,15 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 from registries import free_port
+from waiting import wait_for
 
 MISSING = [name for name in ("slurmctld", "slurmd", "munged", "sbatch") if shutil.which(name) is None]
 """The programs that `scripts/setup slurm` would install."""
@@ -58,17 +59,10 @@ class Cluster:
             command, env={**os.environ, **self.environment}, capture_output=True, text=True, check=True, timeout=30
         ).stdout
 
-    def wait_for(self, holds: str, *command: str) -> None:
-        end, said = time.monotonic() + 40.0, ""
-        while time.monotonic() < end:
-            try:
-                said = self.ask(*command)
-            except subprocess.CalledProcessError as error:
-                said = error.stderr
-            if holds in said:
-                return
-            time.sleep(0.2)
-        raise AssertionError(f"{' '.join(command)} never said {holds!r}: {said}")
+    def is_idle(self, node: str) -> bool:
+        with suppress(subprocess.CalledProcessError):
+            return "idle" in self.ask("sinfo", "-h", "-n", node, "-N", "-o", "%T")
+        return False
 
 
 @contextmanager
@@ -95,25 +89,18 @@ def slurm_cluster(folder: Path, nodes: Mapping[str, str]) -> Iterator[Cluster]:
     try:
         where = [f"--{name}-file={folder}/munge.{name}" for name in ("key", "pid", "log", "seed")]
         cluster.start("munged", "munged", "--foreground", "--force", f"--socket={folder}/munge.socket", *where)
-        _wait_for(folder / "munge.socket")
+        wait_for((folder / "munge.socket").exists, 20)
         cluster.start("slurmctld", "slurmctld", "-D", "-f", str(folder / "slurm.conf"))
         for name in nodes:
             cluster.start_node(name)
         for name in nodes:
-            cluster.wait_for("idle", "sinfo", "-h", "-n", name, "-N", "-o", "%T")
+            wait_for(partial(cluster.is_idle, name), 40, lambda: cluster.ask("sinfo"))
         yield cluster
     finally:
         _kill(_processes(lambda one: one.pid != os.getpid() and str(folder) in str(one.environ())))
         for process in cluster.processes.values():
             process.kill()
             process.wait()
-
-
-def _wait_for(path: Path) -> None:
-    end = time.monotonic() + 20
-    while not path.exists():
-        assert time.monotonic() < end, "a daemon of the cluster did not start"
-        time.sleep(0.05)
 
 
 def _processes(holds: Callable[[psutil.Process], bool]) -> list[psutil.Process]:

@@ -5,10 +5,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingMixIn, UnixStreamServer
 from typing import Any
+
+from servers import QuietHandler, running
 
 Answer = Callable[["Handler"], None]
 
@@ -29,13 +30,13 @@ class Server(ThreadingMixIn, UnixStreamServer):
         """Say nothing: clients that leave early are what is tested."""
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(QuietHandler):
     """Answers by the path without its version: a value as JSON, bytes as they are, a function by calling it."""
 
     protocol_version = "HTTP/1.1"
     server: Server
 
-    def do_GET(self) -> None:
+    def _route(self) -> None:
         while self.server.frozen.is_set():
             time.sleep(0.05)
         path = "/" + self.path.partition("?")[0].lstrip("/").removeprefix("v1.41/")
@@ -54,14 +55,8 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.send(answer if isinstance(answer, bytes) else json.dumps(answer).encode())
 
-    do_POST = do_DELETE = do_PUT = do_HEAD = do_GET  # noqa: N815 - names of the standard library
-
     def send(self, content: bytes, status: int = 200) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
+        self._answer(status, content, {"Content-Type": "application/json"})
 
     def begin(self) -> None:
         """Begin an answer that ends with the connection."""
@@ -75,9 +70,6 @@ class Handler(BaseHTTPRequestHandler):
     def address_string(self) -> str:
         """Name no client: a Unix socket has none."""
         return ""
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
 
     def _read_chunks(self) -> None:
         while size := int(self.rfile.readline().strip() or b"0", 16):
@@ -120,10 +112,8 @@ def answering(folder: Path, **answers: Any) -> Iterator[Server]:
     server.answers = {**{f"/{key.replace('__', '/')}": value for key, value in answers.items()}, **GOOD}
     for key, value in answers.items():
         server.answers[f"/{key.replace('__', '/')}"] = value
-    threading.Thread(target=server.serve_forever, args=(0.005,), daemon=True).start()
-    try:
-        yield server
-    finally:
-        server.frozen.clear()
-        server.shutdown()
-        server.server_close()
+    with running(server):
+        try:
+            yield server
+        finally:
+            server.frozen.clear()

@@ -5,11 +5,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from table_rows import rows
+from waiting import wait_for
 
 from envbuilder.errors import ExitCode
 from envbuilder.probes.suite import watchdog
@@ -38,16 +38,8 @@ def alive(pid: int) -> bool:
         return False
 
 
-def wait_for(condition: Callable[[], object], within: float = ENDS_S) -> bool:
-    until = time.monotonic() + within
-    while not (met := bool(condition())) and time.monotonic() < until:
-        time.sleep(0.02)
-    return met
-
-
 def number_in(path: Path) -> int:
-    assert wait_for(lambda: path.exists() and path.read_text().strip(), STARTS_S)
-    return int(path.read_text())
+    return int(wait_for(lambda: read(path).strip(), STARTS_S))
 
 
 def read(path: Path) -> bytes:
@@ -55,10 +47,6 @@ def read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
-
-
-def ends(pid: int) -> bool:
-    return wait_for(lambda: not alive(pid))
 
 
 @rows
@@ -72,7 +60,7 @@ def test_program_ends_with_its_starter(line: str, sent: str, tmp_path: Path) -> 
             starter.wait(ENDS_S)
         finally:
             starter.kill()  # otherwise a failure waits for the program, which sleeps for minutes
-    assert ends(pid)
+    wait_for(lambda: not alive(pid), ENDS_S)
 
 
 def test_answer_is_whole() -> None:
@@ -118,7 +106,7 @@ def test_held_pipe_does_not_hold_the_caller() -> None:
 def test_block_ends_the_program(tmp_path: Path) -> None:
     with started(["sh", "-c", "echo $$ >pid; exec sleep 300"], folder=tmp_path) as process:
         pid = number_in(tmp_path / "pid")
-    assert ends(pid)
+    wait_for(lambda: not alive(pid), ENDS_S)
     assert process.returncode not in (None, 0)
 
 
@@ -133,7 +121,7 @@ def test_lifeline_and_watchdog_find_the_same_descendants() -> None:
     ) as shell:
         try:
             shell.stdout.readline()
-            wait_for(lambda: len(lifeline._below(shell.pid)) == 3)
+            wait_for(lambda: len(lifeline._below(shell.pid)) == 3, ENDS_S)
             assert sorted(lifeline._below(shell.pid)) == sorted(watchdog.descendants(shell.pid))
             assert len(watchdog.descendants(shell.pid)) == 3
         finally:

@@ -3,13 +3,13 @@
 import os
 import subprocess
 import threading
-import time
 from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import wait_for
 
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.support import decoding
@@ -147,10 +147,7 @@ def test_zombie_is_gone() -> None:
         name = f"{process.pid}_{stat.read_text().rpartition(')')[2].split()[19]}"
         assert not is_gone(name)
         process.kill()
-        until = time.monotonic() + 30
-        while not is_gone(name) and time.monotonic() < until:
-            time.sleep(0.01)
-        assert is_gone(name)
+        wait_for(lambda: is_gone(name), 30)
         assert stat.exists(), "it was not asked yet"
 
 
