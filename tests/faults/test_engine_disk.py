@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from command_line import envbuilder
+from factories import workspace
 from own_engine import OwnEngine, own_engine
 from tiny_image import write_tiny_root
 
@@ -22,8 +23,6 @@ pytestmark = pytest.mark.engine
 MEGABYTES = 160
 INODES = 1500
 """Enough for the engine itself and a small image."""
-
-REPOSITORY = Path(__file__).parents[2]
 
 
 class SmallEngine(OwnEngine):
@@ -114,18 +113,8 @@ def test_base_on_a_full_disk_is_our_error(small: SmallEngine, base: str, tmp_pat
 
 
 def test_command_says_beforehand_that_there_is_no_room(small: SmallEngine, tmp_path: Path) -> None:
-    shutil.copytree(
-        REPOSITORY / "images" / "tf2.20.0-py311-cpu-bookworm", tmp_path / "images/tf2.20.0-py311-cpu-bookworm"
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "envbuilder", "build"],
-        cwd=tmp_path,
-        env={**os.environ, "DOCKER_HOST": small.host, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=300,
-    )
+    workspace(tmp_path, "tf2.20.0-py311-cpu-bookworm")
+    done = envbuilder(tmp_path, "build", DOCKER_HOST=small.host)
     assert done.returncode == 5, done.stdout + done.stderr
     assert "GB" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr

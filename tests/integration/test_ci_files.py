@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ci_steps import SHIPPED, TOP, repository, run_steps
+from command_line import envbuilder
 from good_images import shared_controller
 from registries import docker_registry
 
@@ -20,16 +20,11 @@ GPU = "tf2.20.0-py311-cu12.5-cudnn9.3-bookworm"
 """An environment whose image other tests build too."""
 
 
-def envbuilder(folder: Path, *words: str) -> str:
-    command = [sys.executable, "-m", "envbuilder", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
-
-
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a repository with a key; its runner keeps the ignored folder of results, so that it builds once."""
     folder = repository(tmp_path_factory.mktemp("own"))
-    envbuilder(folder, "keys", "new", "keys")
+    envbuilder(folder, "keys", "new", "keys", check=True)
     return folder
 
 
@@ -42,7 +37,7 @@ def image(own: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("form", ["github", "gitlab", "action"])
 def test_every_step_is_green(form: str, own: Path, image: str, tmp_path: Path) -> None:
-    text = (TOP / "action.yml").read_text() if form == "action" else envbuilder(own, "export", form)
+    text = (TOP / "action.yml").read_text() if form == "action" else envbuilder(own, "export", form, check=True).stdout
     file = yaml.safe_load(text)
     *plans, job = [file["runs"]] if form == "action" else file.get("jobs", file).values()
     code, text = run_steps(plans[-1], own) if plans else (0, "")
@@ -72,7 +67,8 @@ def test_every_step_is_green(form: str, own: Path, image: str, tmp_path: Path) -
         assert run_steps({"script": job["after_script"]}, own)[0] == 0
     else:
         assert "1 PASSED" in summary.read_text()
-    envbuilder(own, "verify", f"{image}:{SHIPPED}", "--key", str(key.with_suffix(".pub")), "--level", "cpu")
+    words = ("verify", f"{image}:{SHIPPED}", "--key", str(key.with_suffix(".pub")), "--level", "cpu")
+    envbuilder(own, *words, check=True)
     with urllib.request.urlopen(f"http://{image.replace('/', '/v2/', 1)}/tags/list") as answer:
         assert f"cache-{SHIPPED}" in json.load(answer)["tags"]
     assert (own / "junit.xml").exists()
@@ -84,8 +80,8 @@ def test_gpu_environment_is_green_on_a_runner_without_a_gpu(own: Path, image: st
     shutil.copytree(TOP / "images" / GPU, own / "images" / GPU)
     row = '{tensorflow: "2.20.0", python: "3.11", os: debian-bookworm, flavor: gpu, variant: devel}'
     (own / "gpu.yaml").write_text(f"name: gpu\ninclude: [{row}]\n")
-    envbuilder(own, "build", "gpu.yaml")  # the runner has it: its steps are in no registry yet
-    jobs = yaml.safe_load(envbuilder(own, "export", "github", "gpu.yaml"))["jobs"]
+    envbuilder(own, "build", "gpu.yaml", check=True)  # the runner has it: its steps are in no registry yet
+    jobs = yaml.safe_load(envbuilder(own, "export", "github", "gpu.yaml", check=True).stdout)["jobs"]
     of_pull_request = [one for one in jobs["validate"]["steps"] if "github.ref" not in str(one.get("if"))]
     variables = {"MATRIX": "gpu.yaml", "ENVIRONMENT": GPU, "TAG": GPU, "IMAGE": image}
     for job in (jobs["plan"], {"steps": of_pull_request}):

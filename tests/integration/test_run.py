@@ -11,23 +11,12 @@ from pathlib import Path
 
 import docker
 import pytest
+from command_line import envbuilder
 
 ROOT = Path(__file__).parents[2]
 QUICKSTART = "tf2.20.0-py311-cpu-bookworm-runtime"
 
 pytestmark = [pytest.mark.engine, pytest.mark.network]
-
-
-def envbuilder(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "envbuilder", *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=1200,
-        check=False,
-    )
 
 
 @pytest.fixture(scope="module")

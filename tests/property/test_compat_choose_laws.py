@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from fake_engine import no_engine
 from hypothesis import given
 from hypothesis import strategies as st
 from laws import examples
@@ -15,9 +16,7 @@ from real_questions import CATALOG, DRIVERS
 from envbuilder.compat.fleet import FleetHost, HostChoice, choose_for, place
 from envbuilder.compat.plan import plan
 from envbuilder.compat.question import Question
-from envbuilder.engine.port import Engine
 from envbuilder.environment import WHOLE, Combination, Environment, Variant
-from envbuilder.errors import InfrastructureError
 from envbuilder.jobs.choose import check_with_image, choose_environment
 from envbuilder.jobs.doctor import Diagnosis, diagnose
 from envbuilder.jobs.plan import PlanDocument, PlanOptions, newest_for, plan_matrix
@@ -51,10 +50,6 @@ def fleet_plan(folder: Path, release: str, driver: str, gpu: str, variant: Varia
     (folder / "fleet.yaml").write_text(json.dumps([{"name": "host", "driver": driver, "gpus": [gpu]}]))
     options = PlanOptions(matrix=str(folder / "matrix.yaml"), fleet=folder / "fleet.yaml")
     return plan_matrix(options, folder, CATALOG)
-
-
-def no_engine() -> Engine:
-    raise InfrastructureError("no container engine answers", hint="start it")
 
 
 def doctor(driver: str, gpu: str, environments: tuple[Environment, ...]) -> Diagnosis:

@@ -1,6 +1,10 @@
-"""The command line for tests: every command by its words, and a run of one in this process."""
+"""The command line for tests: every command by its words, and a run of one, in this process or in its own."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -32,3 +36,11 @@ def ran(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
         main(list(words))
     printed = capsys.readouterr()
     return int(str(left.value.code)), printed.out, printed.err
+
+
+def envbuilder(folder: Path, *words: str, check: bool = False, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **variables}
+    command = [sys.executable, "-m", "envbuilder", *words]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=1200, check=check
+    )

@@ -11,12 +11,19 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 from envbuilder.engine import port
 from envbuilder.engine.archive import MODIFIED, context_entries, stream
 from envbuilder.engine.containers import OutputLimit
 from envbuilder.errors import BuildFailedError, InfrastructureError
+from envbuilder.image import debian
+from envbuilder.image.names import BASE_KEY_LABEL
 from envbuilder.support.console import Step
+
+
+def no_engine() -> port.Engine:
+    raise InfrastructureError("no container engine answers", hint="start it")
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,11 @@ class FakeEngine:
         )
         self._store[tag] = image
         return self._named(image)
+
+    def with_base(self, content: bytes = b"root", suite: str = "bookworm") -> Self:
+        """Put the base of a Debian into the store."""
+        self.add(f"envbuilder/base:debian-{suite}", content, {BASE_KEY_LABEL: debian.recipe(suite)})
+        return self
 
     def image(self, reference: str) -> port.Image | None:
         for tag, image in self._store.items():

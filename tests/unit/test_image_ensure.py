@@ -19,7 +19,7 @@ from envbuilder.choice import choose
 from envbuilder.engine.port import BuildRequest, Image
 from envbuilder.environment import Environment
 from envbuilder.errors import BuildFailedError, InputError, UsageError
-from envbuilder.image import context, debian, lockfile, names
+from envbuilder.image import context, lockfile, names
 from envbuilder.image.build import BuildOptions, Built, build_logged, ensure, stored_build
 from envbuilder.image.context import build_files, ensure_lock, ensure_packages, stale, standalone, unused, write_context
 from envbuilder.image.host_settings import REPOSITORY
@@ -51,18 +51,12 @@ def vetted() -> Environment:
     return environment
 
 
-def engine_with_base(content: bytes = b"root") -> FakeEngine:
-    engine = FakeEngine()
-    engine.add(BASE, content, {names.BASE_KEY_LABEL: debian.recipe("bookworm")})
-    return engine
-
-
 def made(workspace: Workspace, engine: FakeEngine, options: BuildOptions | None = None) -> Built:
     return ensure(vetted(), load(), workspace, engine, lambda _: None, options or BuildOptions())
 
 
 def test_environment_is_built_on_its_base(workspace: Workspace) -> None:
-    engine = engine_with_base()
+    engine = FakeEngine().with_base()
     steps: list[Step] = []
     copied(runtime(), workspace)
     before = build_files(vetted().id, workspace)
@@ -88,7 +82,7 @@ def test_environment_is_built_on_its_base(workspace: Workspace) -> None:
 def test_build_cache_is_read_from_a_registry_and_stored(
     workspace: Workspace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cold, options = engine_with_base(), BuildOptions(cache="registry.example.org/team/tensorflow")
+    cold, options = FakeEngine().with_base(), BuildOptions(cache="registry.example.org/team/tensorflow")
     cache = f"registry.example.org/team/tensorflow:cache-{vetted().id}"
     built = made(workspace, cold, options)
     assert "warning: no build cache: the engine could not pull" in capsys.readouterr().err
@@ -99,7 +93,7 @@ def test_build_cache_is_read_from_a_registry_and_stored(
     assert (next(iter(cold.registry)), cold.image(cache)) == (cache, None)
     made(workspace, cold, options)  # up to date: nothing is pulled or pushed
     assert len(cold.builds) == 2
-    other = engine_with_base()
+    other = FakeEngine().with_base()
     other.registry = cold.registry
     made(workspace, other, options)
     assert [one.cache_from for one in other.builds] == [(cache,)] * 2
@@ -118,12 +112,12 @@ def test_labels_name_the_commit_of_the_build_files(workspace: Workspace, remote:
         ).stdout.strip()
 
     def labels() -> dict[str, str]:
-        engine = engine_with_base()
+        engine = FakeEngine().with_base()
         made(workspace, engine, BuildOptions(no_cache=True))
         found = dict(engine.builds[-1].labels)
         return {name: found[name] for name in found.keys() - {names.BASE_NAME_LABEL, names.BASE_DIGEST_LABEL}}
 
-    made(workspace, engine_with_base())
+    made(workspace, FakeEngine().with_base())
     assert labels() == {}
     git("init", "-q")
     git("remote", "add", "origin", remote)
@@ -142,7 +136,7 @@ def test_labels_name_the_commit_of_the_build_files(workspace: Workspace, remote:
 
 
 def test_repository_names_the_image_which_is_built(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = engine_with_base()
+    engine = FakeEngine().with_base()
     first = made(workspace, engine)
     monkeypatch.setenv(REPOSITORY, "team/tensorflow")
     second = made(workspace, engine)
@@ -157,16 +151,16 @@ def test_repository_names_the_image_which_is_built(workspace: Workspace, monkeyp
 
 
 def test_record_of_a_known_image_is_in_no_build_and_stays(workspace: Workspace) -> None:
-    before = made(workspace, engine_with_base())
+    before = made(workspace, FakeEngine().with_base())
     write_atomically(workspace.known_image(vetted().id), b"a record")
-    after = made(workspace, engine_with_base(), BuildOptions(no_cache=True))
+    after = made(workspace, FakeEngine().with_base(), BuildOptions(no_cache=True))
     assert (after.record.key, after.record.context) == (before.record.key, before.record.context)
     assert (before.known, after.known) == (b"", b"a record")
     assert stale(vetted(), workspace) == ()
 
 
 def test_existing_image_is_not_built_again(workspace: Workspace) -> None:
-    engine = engine_with_base()
+    engine = FakeEngine().with_base()
     first = made(workspace, engine)
     second = made(workspace, engine)
     assert (second.record, second.lock, second.fresh) == (first.record, first.lock, False)
@@ -175,7 +169,7 @@ def test_existing_image_is_not_built_again(workspace: Workspace) -> None:
 
 
 def test_lost_or_unwanted_image_and_a_damaged_record_are_built_again(workspace: Workspace) -> None:
-    engine = engine_with_base()
+    engine = FakeEngine().with_base()
     engine.remove(made(workspace, engine).record.reference)
     assert made(workspace, engine).fresh
     workspace.image_record(vetted().id).write_text("{")
@@ -183,11 +177,11 @@ def test_lost_or_unwanted_image_and_a_damaged_record_are_built_again(workspace: 
     assert made(workspace, engine).fresh
     assert made(workspace, engine, BuildOptions(no_cache=True)).fresh
     assert [request.no_cache for request in engine.builds] == [False] * 3 + [True]
-    assert made(workspace, engine_with_base(b"renewed")).fresh
+    assert made(workspace, FakeEngine().with_base(b"renewed")).fresh
 
 
 def test_record_of_an_earlier_version_still_stands(workspace: Workspace) -> None:
-    engine = engine_with_base()
+    engine = FakeEngine().with_base()
     made(workspace, engine)
     path = workspace.image_record(vetted().id)
     older = {key: value for key, value in json.loads(path.read_text()).items() if key not in ("engine", "checksum")}
@@ -197,7 +191,7 @@ def test_record_of_an_earlier_version_still_stands(workspace: Workspace) -> None
 
 
 def test_failed_build_leaves_its_log_and_no_record(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = engine_with_base()
+    engine = FakeEngine().with_base()
     made(workspace, engine)
     broken = {"Dockerfile.j2": f"FROM {BASE}\nRUN exit 7\n", "tools.lock": "uv==1\n"}
     monkeypatch.setattr("envbuilder.image.context.templates", lambda: broken)
@@ -220,7 +214,7 @@ def test_lock_fits_however_a_requirement_spells_its_version(workspace: Workspace
 def test_lock_that_is_given_is_the_one_that_is_built(workspace: Workspace) -> None:
     environment = msgspec.structs.replace(vetted(), id="another")
     text = (workspace.context(vetted().id) / lockfile.LOCK).read_text()
-    built = ensure(environment, load(), workspace, engine_with_base(), lambda _: None, BuildOptions(lock=text))
+    built = ensure(environment, load(), workspace, FakeEngine().with_base(), lambda _: None, BuildOptions(lock=text))
     assert (built.lock, built.record.environment) == (text, "another")
     assert lockfile.of_context(workspace.context("another")) == text
     assert (workspace.context("another") / "Dockerfile").is_file()
@@ -231,7 +225,7 @@ def test_context_taken_as_stored_is_not_written(workspace: Workspace) -> None:
     write_atomically(folder / "Dockerfile", f"FROM {BASE}\n# as it was committed\n".encode())
     before = folder_contents(folder)
     options = BuildOptions(as_stored=True)
-    engine = engine_with_base()
+    engine = FakeEngine().with_base()
     assert ensure(vetted(), load(), workspace, engine, lambda _: None, options).fresh
     assert folder_contents(folder) == before
     (folder / "Dockerfile").unlink()
@@ -243,7 +237,7 @@ def test_installer_of_a_registry_base_has_a_base_of_its_own(workspace: Workspace
     """A build on an image of others gets a second base, on which the installer runs, whatever Python the first has."""
     environment = choose("classic", ("tensorflow=2.4.4",), Workspace(ROOT), load()).environments[0]
     copied(environment, workspace)
-    engine = engine_with_base()
+    engine = FakeEngine().with_base()
     other = FakeEngine().add(environment.os, b"cuda")
     pinned = "nvidia/cuda@sha256:" + "c" * 64
     engine.registry[environment.os] = engine.registry[pinned] = replace(other, digests=(pinned,))
@@ -296,7 +290,7 @@ def test_installer_fits_the_python(python: str, pins: list[str]) -> None:
 def test_larger_form_of_other_pins_gives_none(workspace: Workspace) -> None:
     kept = workspace.context(vetted().id) / lockfile.LOCK
     kept.write_text(kept.read_text().replace("tensorflow-cpu==2.20.0", "tensorflow-cpu==2.19.0"))
-    engine = engine_with_base()
+    engine = FakeEngine().with_base()
     for one in (runtime(), vetted()):
         with pytest.raises(InputError, match=r"pins tensorflow-cpu at 2\.19\.0") as caught:
             ensure(one, load(), workspace, engine, lambda _: None)
@@ -307,7 +301,7 @@ def test_larger_form_of_other_pins_gives_none(workspace: Workspace) -> None:
 
 def test_runtime_variant_is_built_with_the_stored_lists(workspace: Workspace) -> None:
     copied(runtime(), workspace)
-    built = ensure(runtime(), load(), workspace, engine_with_base(), lambda _: None)
+    built = ensure(runtime(), load(), workspace, FakeEngine().with_base(), lambda _: None)
     assert {one.reason for one in built.record.omitted} == {"compilers", "symbols", "tests", "unimported", "unnamed"}
     assert sum(one.size for one in built.record.omitted) > 500_000_000
     assert ValidationRequest().of(built).removed == built.removed

@@ -7,14 +7,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from fake_engine import FakeEngine
+from fake_engine import FakeEngine, no_engine
 from table_rows import beside, rows
 
 from envbuilder import host
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.engine.port import Engine
-from envbuilder.errors import InfrastructureError
 from envbuilder.jobs.doctor import Diagnosis, Tool, as_text, diagnose
 from envbuilder.verdict import HostRef
 from envbuilder.workspace import Workspace
@@ -22,10 +21,6 @@ from envbuilder.workspace import Workspace
 CATALOG = load()
 GPU_HOST = msgspec.convert(beside(__file__)["GPU_HOST"], HostRef)
 TOOLS = (Tool(name="uv", path="/usr/bin/uv", purpose=""), Tool(name="mmdebstrap", path=None, purpose=""))
-
-
-def no_engine() -> Engine:
-    raise InfrastructureError("no container engine answers", hint="start it")
 
 
 def doctor(

@@ -15,6 +15,7 @@ import yaml
 from check_jsonschema import main as check_jsonschema  # type: ignore[import-untyped]
 from ci_steps import SHIPPED, repository, run_steps
 from click.testing import CliRunner
+from command_line import envbuilder
 from table_rows import rows
 
 from envbuilder.cli import root
@@ -131,8 +132,7 @@ def test_each_error_of_a_file_is_one_annotation_of_a_job_of_github(here: Path) -
     repository(here)
     assert "add-matcher" not in run("export", "github")  # a matcher would mark what the command marks itself
     (here / "matrix.yaml").write_text("name: m\naxes: {tensorflow: [2.20], flavour: [cpu]}\n")
-    words, env = [sys.executable, "-m", "envbuilder", "plan"], {**os.environ, "GITHUB_ACTIONS": "true"}
-    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    done = envbuilder(here, "plan", GITHUB_ACTIONS="true")
     marks = [line for line in done.stderr.splitlines() if line.startswith("::")]
     assert len(marks) == 2
     assert marks[0].startswith("::error title=envbuilder,file=matrix.yaml,line=2::axes.")

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import factories
 import msgspec
 import pytest
 from fake_engine import FakeEngine
@@ -16,26 +17,21 @@ from envbuilder.choice import Choice, choose
 from envbuilder.compat.findings import finding
 from envbuilder.errors import InfrastructureError
 from envbuilder.finding import Code
-from envbuilder.image import debian
-from envbuilder.image.names import BASE_KEY_LABEL
 from envbuilder.jobs.clean import CleanOptions, as_text, clean
 from envbuilder.jobs.run import RunDocument, Runner, RunOptions, RunRow, next_command, run_text
 from envbuilder.support.console import Console
 from envbuilder.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
-BASE = "envbuilder/base:debian-bookworm"
 
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     """Make a workspace with the quickstart's context, and with the same under a second id whose lock does not fit."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    made = Workspace(tmp_path)
     name = choice_of().environments[0].id
-    for folder in (name, "second"):
-        shutil.copytree(ROOT / "images" / name, made.context(folder))
-    shutil.copytree(ROOT / "images" / "shared", made.images / "shared")
+    made = factories.workspace(tmp_path, name, "shared")
+    shutil.copytree(made.context(name), made.context("second"))
     (made.context("second") / "requirements.lock").write_text("numpy==1.0.0\n")
     return made
 
@@ -47,8 +43,7 @@ def choice_of() -> Choice:
 
 
 def test_each_environment_has_its_row(workspace: Workspace) -> None:
-    engine = FakeEngine()
-    engine.add(BASE, b"root", {BASE_KEY_LABEL: debian.recipe("bookworm")})
+    engine = FakeEngine().with_base()
     first = Runner(choice_of(), workspace, engine, Console(), RunOptions(jobs=2, validate=False)).run()
     assert {request.tag for request in engine.builds if not request.target} == {first.rows[0].image}
     second = Runner(choice_of(), workspace, engine, Console(), RunOptions(validate=False)).run()
@@ -70,10 +65,9 @@ def test_failed_step_is_marked_once_at_its_line(
 ) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.chdir(workspace.root)
-    broken = {"Dockerfile.j2": f"FROM {BASE}\nRUN exit 7\n", "tools.lock": "uv==1\n"}
+    broken = {"Dockerfile.j2": "FROM envbuilder/base:debian-bookworm\nRUN exit 7\n", "tools.lock": "uv==1\n"}
     monkeypatch.setattr("envbuilder.image.context.templates", lambda: broken)
-    engine = FakeEngine()
-    engine.add(BASE, b"root", {BASE_KEY_LABEL: debian.recipe("bookworm")})
+    engine = FakeEngine().with_base()
     choice = replace(choice_of(), environments=choice_of().environments[:1])
     (row,) = Runner(choice, workspace, engine, Console(), RunOptions(validate=False)).run().rows
     marks = [line for line in capsys.readouterr().err.splitlines() if line.startswith("::error")]

@@ -13,8 +13,7 @@ from package_folders import MemoryIndex
 
 from envbuilder.catalog.store import load
 from envbuilder.environment import Environment
-from envbuilder.image import context, debian, lockfile, system_lock
-from envbuilder.image.names import BASE_KEY_LABEL
+from envbuilder.image import context, lockfile, system_lock
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.support.console import Console
 from envbuilder.upgrade.build import ImageBuilder, LockedImage, reasons
@@ -48,9 +47,7 @@ def workspace(tmp_path: Path, old: Environment, monkeypatch: pytest.MonkeyPatch)
 
 def maker(workspace: Workspace, *texts: str) -> WithLocks:
     """Make a maker on an engine that holds the base."""
-    engine = FakeEngine()
-    engine.add("envbuilder/base:debian-bookworm", b"root", {BASE_KEY_LABEL: debian.recipe("bookworm")})
-    return WithLocks(workspace, engine, Console(), load(), texts=texts)
+    return WithLocks(workspace, FakeEngine().with_base(), Console(), load(), texts=texts)
 
 
 def test_committed_image_is_built_from_its_context(workspace: Workspace, old: Environment) -> None:

@@ -28,7 +28,6 @@ from envbuilder.errors import (
 )
 from envbuilder.image import debian
 from envbuilder.image.context import ensure_packages, write_context
-from envbuilder.image.names import BASE_KEY_LABEL
 from envbuilder.matrix import Axes, Matrix, Targets
 from envbuilder.support.console import Console
 from envbuilder.support.templates import shipped
@@ -130,7 +129,7 @@ class NoRegistry(FakeEngine):
 def on(*bases: str) -> NoRegistry:
     engine = NoRegistry()
     for suite in bases:
-        engine.add(f"envbuilder/base:debian-{suite}", suite.encode(), {BASE_KEY_LABEL: debian.recipe(suite)})
+        engine.with_base(suite.encode(), suite)
     return engine
 
 
