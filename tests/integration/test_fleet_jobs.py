@@ -4,12 +4,10 @@ They have an installed wheel, empty folders, and their own keys and stores. The 
 missing there: an own base with a company's authority, every field that a matrix adds, a variant without some files.
 """
 
-import io
 import json
 import os
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +17,7 @@ from certificates import certificate
 from dask_cluster import DaskCluster, dask_cluster
 from fleet_jobs import installed_wheel
 from index_server import Site, serving
-from made_images import SITE, package
+from made_images import SITE, package, zipped
 from registries import docker_registry, own_address
 from slurm_cluster import MISSING, slurm_cluster
 from table_rows import beside
@@ -44,22 +42,14 @@ pytestmark = [
 TEMPLATE = '{% extends "Dockerfile.j2" %}\n{% block as_root %}\nRUN mkdir -p /srv/app/motto\n{% endblock %}\n'
 
 
-def wheel(name: str, version: str) -> bytes:
-    """Make a wheel that installers take: with its RECORD."""
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
-        for path, data in package(name, version, {f"{name}.py": f"VERSION = {version!r}\n".encode()}).items():
-            archive.writestr(path.removeprefix(f"{SITE}/"), data)
-    return content.getvalue()
-
-
 @pytest.fixture
 def index() -> Iterator[str]:
     address = own_address()
     if address.startswith("127."):
         pytest.skip("steps of a build do not reach loopback")
     site = Site()
-    site.add("team-tool", "team_tool-1.0-py3-none-any.whl", wheel("team_tool", "1.0"))
+    wheel = zipped(package("team_tool", "1.0", {"team_tool.py": b"VERSION = '1.0'\n"}))
+    site.add("team-tool", "team_tool-1.0-py3-none-any.whl", wheel)
     with serving(site, (address, 0)):
         yield site.url
 

@@ -11,27 +11,21 @@ from chromium import Browser, browser
 from factories import (
     environment,
     failed_verdict,
-    finding,
     gpu_environment,
     gpu_verdict,
     inconclusive_verdict,
+    rejection,
     upgrade,
     verdict,
 )
 
 from envbuilder.engine.port import Layer
-from envbuilder.environment import Combination, Rejection
-from envbuilder.finding import Code
+from envbuilder.environment import Combination
 from envbuilder.report.page import write
 from envbuilder.report.report_data import Material
 from envbuilder.verdict import Verdict
 
-REJECTED = Rejection(
-    combination=Combination(tensorflow="2.10.0", flavor="gpu"),
-    id="tf2.10.0-py38-gpu",
-    findings=(finding(Code.PTX_JIT),),
-    sentence="CUDA 11.2 has no kernels for the H100.",
-)
+REJECTED = rejection(Combination(tensorflow="2.10.0", flavor="gpu"))
 
 
 def many() -> Material:

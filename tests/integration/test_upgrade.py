@@ -4,11 +4,9 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,9 @@ from typing import Any
 import bare_machine
 import docker
 import pytest
+from factories import workspace
 from upgrades import USERS_TESTS
+from waiting import wait_for
 
 from envbuilder.engine.docker import connect
 
@@ -44,9 +44,7 @@ def ended(process: Process) -> tuple[int, str, str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("workspace")
-    for name in (OLD, NEW, "shared"):
-        shutil.copytree(ROOT / "images" / name, root / "images" / name)
+    root = workspace(tmp_path_factory.mktemp("workspace"), OLD, NEW, "shared").root
     (root / "our_tests").mkdir()
     (root / "our_tests" / "test_users.py").write_text(USERS_TESTS)
     return root
@@ -120,11 +118,8 @@ def test_killed_bisection_resumes_and_finds_the_release(answer: Any, folder: Pat
     words = ("upgrade", "--bisect", "2.15.1", "2.16.2", "--format", "json", "--")
     command = ("python", "-c", "import tensorflow as tf; tf.estimator")
     first = start(folder, *words, *command)
-    deadline = time.monotonic() + 900
-    while not list((folder / "out").glob("bisects/*.json")):
-        assert first.poll() is None, first.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    wait_for(lambda: first.poll() is not None or [*(folder / "out").glob("bisects/*.json")], 900)
+    assert first.poll() is None, first.communicate()[1]
     first.send_signal(signal.SIGKILL)
     first.communicate()
     (kept,) = (folder / "out").glob("bisects/*.json")

@@ -6,20 +6,18 @@ one folder, its index on one port, since both are in the build's cache and there
 """
 
 import hashlib
-import io
 import os
 import re
 import subprocess
 import sys
 import time
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from certificates import certificate
 from index_server import Site, serving
-from made_images import SITE, package
+from made_images import package, zipped
 from registries import free_port
 
 REPOSITORY = Path(__file__).parents[2]
@@ -51,12 +49,7 @@ def write_tiny(folder: Path, wheel: bytes) -> None:
 
 def tiny_wheel() -> bytes:
     text = f'"""Nothing of TensorFlow but its name."""\nimport time\n\n__version__ = "{VERSION}"\ntime.sleep({_IMPORT_S})\n'
-    made = package("tensorflow_cpu", VERSION, {"tensorflow/__init__.py": text.encode()})
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for path, data in made.items():
-            archive.writestr(zipfile.ZipInfo(path.removeprefix(f"{SITE}/"), (2020, 1, 1, 0, 0, 0)), data)
-    return buffer.getvalue()
+    return zipped(package("tensorflow_cpu", VERSION, {"tensorflow/__init__.py": text.encode()}))
 
 
 @contextmanager

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from factories import workspace
+
 TOP = Path(__file__).parents[2]
 SHIPPED = "tf2.20.0-py311-cpu-bookworm-runtime"
 MATRIX = 'name: own\naxes: {tensorflow: ["2.20.0"], python: ["3.11"], os: [debian-bookworm], form: [runtime]}\n'
@@ -15,8 +17,7 @@ MATRIX = 'name: own\naxes: {tensorflow: ["2.20.0"], python: ["3.11"], os: [debia
 def repository(folder: Path) -> Path:
     """Make a repository with a matrix of its own and its committed context."""
     (folder / "matrix.yaml").write_text(MATRIX)
-    shutil.copytree(TOP / "images" / SHIPPED, folder / "images" / SHIPPED)
-    shutil.copytree(TOP / "images" / "shared", folder / "images" / "shared")
+    workspace(folder, SHIPPED, "shared")
     shutil.copy(TOP / "images" / "README.md", folder / "images")
     return folder
 

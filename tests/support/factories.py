@@ -14,7 +14,7 @@ from table_rows import beside
 
 from envbuilder.catalog import store
 from envbuilder.compat.resolve import resolve
-from envbuilder.environment import Combination, Environment
+from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.upgrade.document import UpgradeDocument
 from envbuilder.verdict import CheckResult, EngineRef, GpuSeen, HostRef, ImageRef, Measurement, Phase, Verdict
@@ -51,6 +51,10 @@ def resolved(**combination: Any) -> Environment:
     found = resolve(wanted, store.load())
     assert isinstance(found, Environment), found
     return found
+
+
+def rejection(combination: Combination, text: str = "No wheel is for it.") -> Rejection:
+    return Rejection(combination=combination, id=text, findings=(finding(),), sentence=text)
 
 
 def workspace(folder: Path, *environments: str) -> Workspace:

@@ -2,7 +2,9 @@
 
 import base64
 import hashlib
+import io
 import struct
+import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -100,6 +102,15 @@ def package(name: str, version: str, files: Mapping[str, bytes], *, tag: str = "
     }
     rows = "".join(row(path, content) for path, content in named.items()) + f"{info}/RECORD,,\n"
     return {f"{SITE}/{path}": content for path, content in {**named, f"{info}/RECORD": rows.encode()}.items()}
+
+
+def zipped(package: Mapping[str, bytes]) -> bytes:
+    """Make the wheel of a distribution, the same in every run."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for path, data in package.items():
+            archive.writestr(zipfile.ZipInfo(path.removeprefix(f"{SITE}/"), (2020, 1, 1, 0, 0, 0)), data)
+    return content.getvalue()
 
 
 def context_of(

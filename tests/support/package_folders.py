@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from zipfile import ZipInfo
 
+from made_images import row, zipped
+
 from envbuilder.environment import Environment
 from envbuilder.image.layers import PackageFolder, package_layers
-from envbuilder.probes.slimming.remove_files import written
 from envbuilder.pypi.client import PackageIndex
 from envbuilder.pypi.pages import DistFile
 from envbuilder.workspace import Workspace, write_atomically
@@ -66,9 +67,4 @@ class MemoryIndex(PackageIndex):
 def _packed(filename: str, files: Mapping[str, bytes]) -> bytes:
     """Make a wheel of these files, with its RECORD."""
     record = "-".join(filename.split("-")[:2]) + ".dist-info/RECORD"
-    rows = [f"{name},{written(hashlib.sha256(data).digest())},{len(data)}" for name, data in files.items()]
-    target = io.BytesIO()
-    with zipfile.ZipFile(target, "w") as archive:
-        for name, data in {**files, record: "\n".join([*rows, f"{record},,", ""]).encode()}.items():
-            archive.writestr(zipfile.ZipInfo(name), data)
-    return target.getvalue()
+    return zipped({**files, record: "".join([*(row(*one) for one in files.items()), f"{record},,\n"]).encode()})

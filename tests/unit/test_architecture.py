@@ -78,7 +78,8 @@ def test_probes_import_the_standard_library_and_the_framework_only() -> None:
     for path in IN_IMAGES:
         for node, name in imported(path):
             top = name.split(".")[0]
-            assert top in sys.stdlib_module_names | FRAMEWORK | own, f"{path.name}:{node.lineno} imports {top}"
+            more = FRAMEWORK | own if path.name != "capture.py" else set()  # people run that alone
+            assert top in sys.stdlib_module_names | more, f"{path.name}:{node.lineno} imports {top}"
             assert top not in FRAMEWORK or node.col_offset, f"{path.name}:{node.lineno}: import it in a function"
 
 

@@ -1,6 +1,5 @@
 """The script that describes an environment: any Python, nothing private, read back without loss."""
 
-import ast
 import json
 import os
 import socket
@@ -97,15 +96,6 @@ def test_of_an_odd_list_what_fits_is_kept() -> None:
 )
 def test_damaged_document_is_none(text: str) -> None:
     assert parse(text) is None
-
-
-def test_needs_the_standard_library_alone() -> None:
-    tree = ast.parse(SCRIPT.read_text(), feature_version=(3, 6))
-    names = {
-        alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
-    }
-    names |= {node.module.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
-    assert names <= set(sys.stdlib_module_names)
 
 
 def test_private_data_is_left_out() -> None:

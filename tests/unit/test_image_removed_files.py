@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from factories import environment, lock
+from made_images import SITE, package
 from package_folders import COMMITTED, MemoryIndex
 from table_rows import rows
 
@@ -153,19 +154,12 @@ def test_package_s_folder_is_made_from_its_wheels(library: Path) -> None:
     assert make_folder(layer, framework, load(), MemoryIndex()).removed == ""
 
 
-def installed(site: Path, name: str, files: Mapping[str, bytes]) -> None:
-    """Install a distribution of version 1.0 as an installer does before byte code is compiled, with its RECORD."""
-    rows = []
-    for path, content in files.items():
-        place = site / path
+def installed(site: Path, files: Mapping[str, bytes]) -> None:
+    """Install the distribution ``kept`` 1.0 as an installer does before byte code is compiled, with its RECORD."""
+    for path, content in package("kept", "1.0", files).items():
+        place = site / path.removeprefix(f"{SITE}/")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content)
-        rows.append(f"{path},{remove_files.written(hashlib.sha256(content).digest())},{len(content)}")
-    folder = site / f"{name}-1.0.dist-info"
-    folder.mkdir(exist_ok=True)
-    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    own = f"{name}-1.0.dist-info"
-    (folder / "RECORD").write_text("\n".join([*rows, f"{own}/METADATA,,", f"{own}/RECORD,,"]) + "\n")
 
 
 SOURCE = """
@@ -261,7 +255,7 @@ def row(site: Path, path: str) -> Row:
 
 
 def test_files_go_and_the_record_says_what_is_there(site: Path, library: Path) -> None:
-    installed(site, "kept", {**FILES, "kept/libanswer.so": library.read_bytes()})
+    installed(site, {**FILES, "kept/libanswer.so": library.read_bytes()})
     image = mapped(library)
     cut = symbols_cut(image)
     whole = remove_files.read_record(str(site / "kept-1.0.dist-info" / "RECORD"))["kept/libanswer.so"]
@@ -280,7 +274,7 @@ def test_files_go_and_the_record_says_what_is_there(site: Path, library: Path) -
 
 @pytest.mark.parametrize("change", [{"files": 9}, {"digest": "sha256=AAAA"}, {"path": "kept/"}, {"version": "2.0"}])
 def test_list_of_another_wheel_touches_nothing(site: Path, change: dict[str, Any]) -> None:
-    installed(site, "kept", FILES)
+    installed(site, FILES)
     listed = [row(site, "kept/tests/test_kept.py"), row(site, "kept/include/")._replace(**change)]
     before = sorted(site.rglob("*"))
     with pytest.raises(remove_files.NotAsListedError):
@@ -289,7 +283,7 @@ def test_list_of_another_wheel_touches_nothing(site: Path, change: dict[str, Any
 
 
 def test_object_that_is_not_as_listed_is_not_cut(site: Path, library: Path) -> None:
-    installed(site, "kept", {"kept/__init__.py": b"", "kept/libanswer.so": library.read_bytes()})
+    installed(site, {"kept/__init__.py": b"", "kept/libanswer.so": library.read_bytes()})
     wrong = Row("kept", "1.0", "symbols", "kept/libanswer.so", 1, 9, "sha256=a", "5", "sha256=b")
     with pytest.raises(remove_files.NotAsListedError):
         remove_files.apply([wrong], str(site))
@@ -298,7 +292,7 @@ def test_object_that_is_not_as_listed_is_not_cut(site: Path, library: Path) -> N
 
 def test_nothing_outside_of_the_environment_is_removed(site: Path, tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("x")
-    installed(site, "kept", {"kept/__init__.py": b""})
+    installed(site, {"kept/__init__.py": b""})
     record = site / "kept-1.0.dist-info" / "RECORD"
     path = "../../../../precious"
     record.write_text(record.read_text() + f"{path},sha256=x,1\n")
@@ -308,7 +302,7 @@ def test_nothing_outside_of_the_environment_is_removed(site: Path, tmp_path: Pat
 
 
 def test_program_reports_why_it_removed_nothing(site: Path, tmp_path: Path) -> None:
-    installed(site, "kept", FILES)
+    installed(site, FILES)
     (tmp_path / "list.tsv").write_text("kept==2.0\ttests\tkept/\t1\t1\tsha256=x\n")
     command = [sys.executable, "-E", "-s", "-S", str(remove_files.__file__), "list.tsv", str(site)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)

@@ -7,8 +7,8 @@ import os
 import re
 import shutil
 import subprocess
-import time
 import urllib.request
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from html.parser import HTMLParser
@@ -29,6 +29,7 @@ from factories import (
     gpu_verdict,
     inconclusive_verdict,
     pin,
+    rejection,
     resolved,
     upgrade,
     verdict,
@@ -38,10 +39,11 @@ from hypothesis import strategies as st
 from junitparser import Failure, JUnitXml
 from prometheus_client import parser
 from table_rows import rows
+from waiting import wait_for
 
 from envbuilder.catalog.store import load
 from envbuilder.engine.port import Layer
-from envbuilder.environment import Combination, Rejection
+from envbuilder.environment import Combination
 from envbuilder.finding import Code, Severity
 from envbuilder.image.context import templates
 from envbuilder.image.render import render_context
@@ -77,12 +79,7 @@ def material(*verdicts: Verdict, **given: object) -> Material:
     return Material(verdicts=grouped, **given)  # type: ignore[arg-type]
 
 
-REJECTION = Rejection(
-    combination=Combination(tensorflow="2.20.0", os="debian-bookworm"),
-    id="tf2.20.0-py38",
-    findings=(finding(Code.PYTHON_UNSUPPORTED),),
-    sentence="No wheel of TensorFlow 2.20.0 for Python 3.8.",
-)
+REJECTION = rejection(Combination(tensorflow="2.20.0", os="debian-bookworm"))
 LEFT_OUT = Excluded(combination=Combination(tensorflow="2.19.1"), reason="too old for us")
 
 
@@ -323,7 +320,7 @@ def test_nothing_in_a_verdict_becomes_markup(tmp_path) -> None:
         reasons=(NASTY,),
     )
     foreign = verdict(environment=None, image=ImageRef(id=digest("i"), reference=NASTY))
-    nasty = Rejection(combination=Combination(tensorflow="2.20.0"), id=NASTY, findings=(), sentence=NASTY)
+    nasty = rejection(Combination(tensorflow="2.20.0"), NASTY)
     found = parsed(
         write(
             material(hostile, foreign, rejections=(nasty,), controls={NASTY: hostile}, upgrades=(upgrade(NASTY),)),
@@ -492,7 +489,7 @@ def test_promtool_and_node_exporter_take_the_metrics(tmp_path: Path) -> None:
         ["prometheus-node-exporter", *flags, f"--web.listen-address={address}"], stderr=subprocess.DEVNULL
     )
     try:
-        scraped = scrape(f"http://{address}/metrics")
+        scraped = wait_for(lambda: scrape(f"http://{address}/metrics"), 30)
     finally:
         exporter.kill()
         exporter.wait()
@@ -505,14 +502,9 @@ def test_promtool_and_node_exporter_take_the_metrics(tmp_path: Path) -> None:
 
 
 def scrape(address: str) -> str:
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            with urllib.request.urlopen(address, timeout=5) as answer:  # noqa: S310 - loopback
-                return str(answer.read().decode())
-        except OSError:
-            assert time.monotonic() < deadline, "node_exporter does not answer"
-            time.sleep(0.1)
+    with suppress(OSError), urllib.request.urlopen(address, timeout=5) as answer:  # noqa: S310 - loopback
+        return str(answer.read().decode())
+    return ""
 
 
 def test_metrics_speak_of_the_newest_verdict() -> None:
