@@ -176,15 +176,15 @@ def _documented(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
         return None
     windows = reported.platform == "windows"
     driver = None if windows else reported.driver
-    newer = not versions.at_least(row.capability, case.capability or "0")
-    if newer or not versions.at_least(driver or "999", row.driver) or known_gpus(case) != gpus_of(reported):
+    oldest = "3.5" if row.cuda == "9.0" else "3.0"  # tensorflow/tensorflow#17445
+    served = versions.at_least(row.capability, own := case.capability or oldest) and versions.at_least(own, oldest)
+    if not served or not versions.at_least(driver or "999", row.driver) or known_gpus(case) != gpus_of(reported):
         return None
     version = row.wheel(case.version) if case.version else row.newest
-    built = {"tensorflow": version, "cuda": row.cuda, "cudnn": row.cudnn}
     python = "2.7" if not windows and versions.is_prefix("2", reported.python or "3") else row.python
     near = Question(tensorflow=version, cuda=row.cuda, cudnn=row.cudnn, package="tensorflow-gpu", python=python)
     near = msgspec.structs.replace(near, driver=driver, gpus=known_gpus(case), install="system")
-    changes = _changes(built, reported)
+    changes = _changes({"tensorflow": version, "cuda": row.cuda, "cudnn": row.cudnn}, reported)
     return _Fix(near, changes, Combination(tensorflow=version), None) if changes else None
 
 
