@@ -14,10 +14,9 @@ from typing import Any
 from envbuilder.attest.requirements import moment
 from envbuilder.errors import PublishError, UsageError, of_system
 from envbuilder.support import decoding
-from envbuilder.support.threads import within
 
 PRIVATE, PUBLIC = "envbuilder.key", "envbuilder.pub"  # the files that `create` makes
-READ_S, _EXPIRES, _SECRET = 15.0, "Expires: ", "PRIVATE KEY"  # the first: a key file may be a pipe
+_EXPIRES, _SECRET = "Expires: ", "PRIVATE KEY"
 _PEM = r"-----BEGIN ((?:ENCRYPTED )?PRIVATE|PUBLIC) KEY-----\n(?:[A-Za-z0-9+/=]+\n)+-----END \3 KEY-----\n"
 _KEY = re.compile(rf"(?:{_EXPIRES}(.*)\n)?({_PEM})")
 _PRIME = (1 << 255) - 19
@@ -175,9 +174,8 @@ def _taken(path: Path) -> UsageError:
 
 
 def _read(path: Path) -> bytes:
-    late = decoding.DamagedError(f"not read in {READ_S:g} s; is it a pipe or terminal that nothing writes to?")
     try:
-        return within(READ_S, partial(decoding.file_content, path, piped=True), late)
+        return decoding.file_content(path, piped=True)
     except (OSError, decoding.DamagedError) as error:
         raise UsageError(f"{path}: {getattr(error, 'strerror', error)}", hint="give the path of a PEM file") from error
 

@@ -26,6 +26,7 @@ from envbuilder.registry.reference import Reference, is_address, is_loopback
 from envbuilder.support.certificates import authorities
 from envbuilder.support.docker_config import Login, find_login
 from envbuilder.support.http_headers import known_scheme, next_links
+from envbuilder.support.terminal_text import hide
 from envbuilder.support.threads import WORKERS, within
 
 CONNECT_S, SILENCE_S, ANSWER_S, UPLOAD_S = 10.0, 60.0, 120.0, 6 * 3600.0  # to connect, without a byte, in all
@@ -322,6 +323,7 @@ class Repository:
             found: dict[str, Any] = parsed(answer.content, dict[str, Any], "a token")
             token = found.get("token") or found.get("access_token")
             if isinstance(token, str) and re.fullmatch("[!-~]+", token):  # what a header may hold
+                hide(token)
                 return token
         raise self._broken(
             Reason.BAD_ANSWER, f"names {_shown(realm)} for a login, which gives no token", answer.address

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import select
 import stat
 import struct
 import threading
@@ -170,21 +171,28 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 SMALL, LARGE, LARGEST = 16 << 20, 256 << 20, 4 << 30
 """Bytes of a key or a configuration, of a document or what a pipe brings, and of a file for an image."""
+READ_S = 15.0  # in which a pipe or a terminal ends
 
 
 def file_content(path: Path, most: int = SMALL, *, piped: bool = False) -> bytes:
     """Read a file. Raises OSError, and DamagedError for one above ``most`` bytes, such as a device.
 
-    A pipe is refused unless ``piped`` is set, and never waited for: nobody may ever write to it.
+    A pipe is refused unless ``piped`` is set, and waited for within READ_S: nobody may ever write to it.
     """
-    waiting = 0 if piped else os.O_NONBLOCK
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | waiting)) as file:
+    ends = time.monotonic() + READ_S
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        os.set_blocking(file.fileno(), True)
         state = os.fstat(file.fileno())
-        size, most = (state.st_size, most) if stat.S_ISREG(state.st_mode) else (0, min(most, LARGE))
-        if waiting and (stat.S_ISFIFO(state.st_mode) or file.isatty()):
+        is_plain = stat.S_ISREG(state.st_mode)
+        size, most = (state.st_size, most) if is_plain else (0, min(most, LARGE))
+        if not piped and (stat.S_ISFIFO(state.st_mode) or file.isatty()):
             raise DamagedError("it is a pipe or a terminal")
         pieces, left = [file.read(size)] if size <= most else [], most + 1 - size
-        while left > 0 and (piece := file.read(min(left, io.DEFAULT_BUFFER_SIZE << 7))):
+        while left > 0:
+            if not is_plain and not select.select([file], [], [], max(0.0, ends - time.monotonic()))[0]:
+                raise DamagedError(f"not read in {READ_S:g} s; is it a pipe or terminal that nothing writes to?")
+            if not (piece := file.read1(min(left, io.DEFAULT_BUFFER_SIZE << 7))):
+                break
             pieces.append(piece)
             left -= len(piece)
     if left <= 0:

@@ -11,6 +11,7 @@ import msgspec
 
 from envbuilder.errors import InputError, Problem
 from envbuilder.support import decoding, subprocesses
+from envbuilder.support.terminal_text import hide
 
 _TOKEN_USER = "<token>"  # noqa: S105 - the user name by which a helper marks an identity token
 _KEEPS_NONE = "credentials not found"
@@ -31,6 +32,9 @@ class Login:
     password: str = ""
     identity_token: str = ""
     excuse: str = ""
+
+    def __post_init__(self) -> None:
+        hide(self.password, self.identity_token, self.basic.removeprefix("Basic "))
 
     @property
     def basic(self) -> str:

@@ -24,8 +24,10 @@ _PRIVATE_KEY = re.compile(
     r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----"
     r"(?:.{0,20000}?-----END [A-Z ]*PRIVATE KEY-----|(?:(?:\s|\\n)*+[A-Za-z0-9+/=]{16,}+)*+)"
     r"|MC4CAQ[A-Za-z0-9+/=]{32,}+"  # how each unprotected ed25519 key of PKCS 8 begins, without its PEM lines
+    r"|\A(?:(?:[\w+/-]{43}|[\w+/-]{86})={0,2}|[0-9A-Fa-f]{64}|[0-9A-Fa-f]{128})(?=: )"  # 32 or 64 bytes, as a path
 )
 """A key that was given where its path belongs, whole or cut: an error repeats what it does not understand."""
+_LEAST_HIDDEN, _hidden = 8, dict[str, re.Pattern[str]]()
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&])")
 _ADDRESS = re.compile(r"(?i)(?<=[a-z]):(?=//)|(?<=www)\.")
@@ -43,8 +45,21 @@ def text(foreign: str) -> str:
     return _broken(_SURROGATE.sub("\ufffd", plain))
 
 
+def hide(*secrets: str) -> None:
+    """Let no output have these logins or tokens: a server may repeat them anywhere in its answer, in any case."""
+    for secret in (one.rstrip("=") for one in secrets):
+        if len(secret) >= _LEAST_HIDDEN and not secret.isalpha():  # a word would be hidden wherever it is
+            _hidden[secret] = re.compile(re.escape(secret), re.IGNORECASE)
+
+
+def _without_logins(foreign: str) -> str:
+    for secret in tuple(_hidden.values()):
+        foreign = secret.sub("****", foreign)
+    return foreign
+
+
 def without_keys(foreign: str) -> str:
-    return _PRIVATE_KEY.sub("(the text of a private key)", foreign)
+    return _PRIVATE_KEY.sub("(the text of a private key)", _without_logins(foreign))
 
 
 def line(foreign: str) -> str:
@@ -70,7 +85,8 @@ def code(foreign: str) -> str:
 
 
 def json_text(document: str) -> str:
-    """Escape control characters in a JSON text; its meaning stays the same."""
+    """Escape control characters in a JSON text; its meaning stays the same. Logins are hidden."""
+    document = _without_logins(document)
     if document.isascii() and "\x7f" not in document:
         return document
     return _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", document)

@@ -41,10 +41,10 @@ _type_info = functools.cache(inspect.type_info)
 def read_yaml(path: Path, kind: type[_Value]) -> _Value:
     """Read a YAML file as ``kind``, a msgspec type. Raises InputError with every problem, UsageError without a file."""
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}", hint="give the path of an existing YAML file") from error
+        data = decoding.file_content(path, MAX_BYTES, piped=True)
+    except (OSError, decoding.DamagedError) as error:
+        why = getattr(error, "strerror", "") or str(error)
+        raise UsageError(f"{path}: {why}", hint="give the path of an existing YAML file") from error
     return parse_yaml(data, str(path), kind)
 
 

@@ -25,7 +25,7 @@ from publishing_world import ENVIRONMENT, NOW, World, answering, attached, publi
 from registries import modern_registry
 from table_rows import rows
 
-from envbuilder.attest import envelope, keys, sbom, statements
+from envbuilder.attest import envelope, sbom, statements
 from envbuilder.attest.envelope import ENVELOPE
 from envbuilder.attest.keys import PRIVATE, PUBLIC, create
 from envbuilder.attest.requirements import EnvironmentRequirement
@@ -49,6 +49,7 @@ from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.manifests import OCI_MANIFEST, Manifest, config_digest
 from envbuilder.registry.reference import Reference, parse
 from envbuilder.registry.referrers import contents
+from envbuilder.support import decoding
 from envbuilder.support.terminal_text import duration
 from envbuilder.validation import suite_plan
 from envbuilder.verdict import EngineRef, HostRef, Verdict
@@ -139,10 +140,12 @@ def test_verify_refuses_words_that_do_not_fit(tmp_path, words, message) -> None:
 
 
 def test_no_command_waits_for_a_key_that_is_a_pipe_that_nobody_writes(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(keys, "READ_S", 0.2)
+    monkeypatch.setattr(decoding, "READ_S", 0.2)
     os.mkfifo(tmp_path / "pipe")
     signing = ("publish", "--withdraw", f"a.b/c@{digest('x')}", "--reason", "x", "--key")
-    for words in (("verify", "a.b/c:d", "--key"), ("keys", "show"), ("report", "--from", "a.b/c", "--key"), signing):
+    policy = ("upgrade", "2.19.1", "2.20.0", "--dry-run", "--policy")
+    show = (("keys", "show"), ("export", "junit"), ("report", "--from", "a.b/c", "--key"))
+    for words in (("verify", "a.b/c:d", "--key"), *show, signing, policy):
         assert "not read in 0.2 s" in run(*words, str(tmp_path / "pipe"), expect=UsageError)
     run("keys", "new", str(tmp_path))
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)

@@ -23,6 +23,7 @@ from envbuilder.registry.client import Repository, Response
 from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.manifests import OCI_MANIFEST, digest_of
 from envbuilder.registry.reference import parse
+from envbuilder.support import terminal_text
 from envbuilder.support.docker_config import Login
 from envbuilder.support.docker_config import find_login as find
 from envbuilder.support.http_headers import known_scheme
@@ -249,6 +250,17 @@ def test_answer_that_repeats_a_login_or_token_is_not_shown(says: str, hosts: Hos
     with pytest.raises(RegistryRefusedError, match="answered 401") as caught:
         ask(hosts, tmp_path)
     assert says not in str(caught.value)
+
+
+def test_login_that_a_redirect_repeats_is_not_shown(hosts: Hosts, tmp_path: Path) -> None:
+    def echo(front: Front) -> None:
+        told = front.headers.get("Authorization", "").removeprefix("Basic ")
+        front.say(307 if told else 401, Location=f"ftp://{told.lower()}/x", WWW_Authenticate='Basic realm="x"')
+
+    hosts.rules.on("GET .*/manifests/", echo)
+    with pytest.raises(RegistryRefusedError, match="redirects to") as caught:
+        ask(hosts, tmp_path)
+    assert LOGIN.rstrip("=").lower() not in terminal_text.text(str(caught.value))
 
 
 def test_identity_token_does_not_follow_to_another_host(hosts: Hosts, tmp_path: Path) -> None:
