@@ -1,6 +1,7 @@
 """Sign and open payloads: DSSE envelopes by keys (DSSE v1), and Sigstore's bundles by keys or by an identity."""
 
 import base64
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,13 +13,14 @@ import msgspec
 from envbuilder.attest.keys import PrivateKey, PublicKey
 from envbuilder.attest.statements import PAYLOAD_TYPE, Unread
 from envbuilder.errors import InfrastructureError, PublishError, Reason
-from envbuilder.registry.errors import MalformedError, parsed
+from envbuilder.registry.errors import MAX_VALUES, MalformedError, parsed
 from envbuilder.support import decoding
 
 ENVELOPE = "application/vnd.dsse.envelope.v1+json"
 BUNDLES = "application/vnd.dev.sigstore.bundle"
 BUNDLE = f"{BUNDLES}.v0.3+json"  # which cosign and admission controllers read; any version begins so
 STATEMENTS = (ENVELOPE, BUNDLES)
+_FIELDS = ("payload", "payloadType", "signatures", "sig", "keyid", "dsseEnvelope", "verificationMaterial", "publicKey")
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -146,22 +148,25 @@ def _signers(envelope: Envelope, payload: bytes, trusted: tuple[PublicKey, ...])
     document has 40,000, which take 2 s. An unreadable one does not affect the others.
     """
     message = pae(envelope.payload_type, payload)
-    signatures: set[bytes] = set()
-    for one in envelope.signed:
-        with suppress(PublishError):
-            signatures.add(decoded(one["sig"]))
+    signatures = {decoded(one["sig"]) for one in envelope.signed}
     holding = (key for key in trusted if any(key.verify(message, found) for found in signatures))
     return tuple(SignedBy(name=key.keyid, expires=key.expires) for key in holding)
 
 
 def decoded(text: str) -> bytes:
-    """Decode base64 in the standard and in the URL-safe alphabet, as DSSE requires, also in lines."""
-    try:
-        with decoding.damaged("not base64"):
-            plain = text.encode("ascii").translate(bytes.maketrans(b"-_", b"+/"), b" \t\r\n")
-            return base64.b64decode(plain + b"=" * (-len(plain) % 4), validate=True)
-    except decoding.DamagedError as error:
-        raise MalformedError(f"{error} in a DSSE envelope") from error
+    """Decode base64 as the most lenient readers do: in either alphabet, in pieces, without other characters."""
+    plain = re.sub("[^A-Za-z0-9+/=]", "", text.replace("-", "+").replace("_", "/"))
+    pieces = (one[: len(one) - (len(one) % 4 == 1)] for one in plain.split("="))
+    return b"".join(base64.b64decode(one + "=" * (-len(one) % 4)) for one in pieces)
+
+
+def readings(content: bytes) -> tuple[bytes, ...]:
+    """Return a document as each reader takes it: in any spelling, and as an envelope if it is that and a bundle."""
+    found = decoding.readings(content, MAX_VALUES, _FIELDS)
+    with suppress(MalformedError):
+        both = [one for one in map(_parts, found) if {"payload", "dsseEnvelope"} <= one.keys()]
+        found += tuple(msgspec.json.encode({name: one[name] for name in one.keys() - {"dsseEnvelope"}}) for one in both)
+    return found
 
 
 _REACHABLE = "is it reachable (curl -I https://tuf-repo-cdn.sigstore.dev)? or use --key"

@@ -5,17 +5,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import product
 
-from envbuilder.attest.envelope import BUNDLES, STATEMENTS, Opened, Openers, pae
+from envbuilder.attest.envelope import BUNDLES, STATEMENTS, Opened, Opener, Openers, pae, readings
 from envbuilder.attest.requirements import Refusal, Refusals, Requirement
 from envbuilder.attest.statements import Meaning, Unread, VerdictPredicate, understood
 from envbuilder.attest.trust_policy import AttachedStatement, Decision, Evidence, decide
 from envbuilder.errors import PublishError, Reason
 from envbuilder.registry.client import Repository
-from envbuilder.registry.errors import MAX_VALUES, MalformedError, RegistryFailedError, RegistryRefusedError
+from envbuilder.registry.errors import MalformedError, RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.manifests import Manifest, ambiguity, config_digest, digest_of, only_image
 from envbuilder.registry.referrers import contents, listing, subject_of
-from envbuilder.support import decoding
 from envbuilder.support.threads import WORKERS, in_parallel, within
 from envbuilder.verdict import Verdict
 
@@ -155,36 +155,35 @@ def _open(
 ) -> dict[str, AttachedStatement]:
     """Open the documents of an artifact, by the digest of their content. Anybody can attach one that proves nothing."""
 
-    def unread(error: PublishError) -> AttachedStatement:  # envbuilder publishes nothing malformed or too large
+    def unread(error: PublishError) -> Unread:  # envbuilder publishes nothing malformed or too large
         fault = error.fault if isinstance(error, RegistryRefusedError) else Reason.UNREADABLE
         if isinstance(error, MalformedError) or fault is Reason.TOO_LARGE:
             fault = Reason.UNREADABLE
         blocks = fault is not Reason.UNREADABLE and not (fault is Reason.NOT_THERE and stored in claimed)
-        return _unread(stored, fault, error.message, blocks=blocks, step=error.hint)
+        return Unread(fault, error.message, blocks, error.hint)
+
+    def opened(reading: bytes, opener: Opener) -> Opened | Unread:
+        try:
+            return opener.open(reading)
+        except PublishError as error:
+            return unread(error)
 
     try:
         names = contents(repository, stored)
     except RegistryRefusedError as error:
-        return {stored: unread(error)}
+        return {stored: AttachedStatement(stored, (), unread(error))}
     found: dict[str, AttachedStatement] = {}
     for name in names:
         try:
-            readings = decoding.readings(repository.blob(name), MAX_VALUES)
+            every = [opened(*each) for each in product(readings(repository.blob(name)), openers)]
         except RegistryRefusedError as error:
-            found[f"{stored} {name}"] = unread(error)
-            continue
-        for reading in readings:  # each may be what a trusted key signed
-            try:
-                opened = [opener.open(reading) for opener in openers]
-            except PublishError as error:
-                found[f"{stored} {name}"] = unread(error)
-                continue
-            signed = next((one for one in opened if isinstance(one, Opened)), opened[0])
-            if isinstance(signed, Opened):
-                key = digest_of(pae(signed.payload_type, signed.payload))
-                found[key] = AttachedStatement(stored, signed.signed_by, _meaning(manifest, signed))
-            else:
-                found[f"{stored} {name}"] = AttachedStatement(stored, (), signed)
+            every = [unread(error)]
+        signed = [one for one in every if isinstance(one, Opened)]
+        for one in signed:
+            key = digest_of(pae(one.payload_type, one.payload))
+            found[key] = AttachedStatement(stored, one.signed_by, _meaning(manifest, one))
+        if not signed and isinstance(why := every[0], Unread):
+            found[f"{stored} {name}"] = AttachedStatement(stored, (), why)
     return found
 
 

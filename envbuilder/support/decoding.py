@@ -124,23 +124,28 @@ def _check_spelling(plain: Any, found: object) -> None:  # noqa: ANN401 - decode
             _check_spelling(part, value)
 
 
-def readings(data: bytes, most: int) -> tuple[bytes, ...]:
-    """Return a JSON document in UTF-8, and, if a key is there twice, as readers take it who use the first of them.
+def readings(data: bytes, most: int, names: Iterable[str]) -> tuple[bytes, ...]:
+    """Return a JSON document in UTF-8, and as other readers take it, if they would take another one.
 
+    Of equal keys some use the first and some the last; some ignore the case of ``names``, and underscores in them.
     There is one reading of a document with more than ``most`` values.
     """
     data = data.decode(json.detect_encoding(data), "replace").strip("\0").encode()
-    doubled = list[bool]()
+    known, odd = {name.casefold(): name for name in names}, list[bool]()
 
-    def first(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        found = dict(reversed(pairs))
-        doubled.append(len(found) < len(pairs))
-        return found
+    def read(*, first: bool, loose: bool) -> bytes:
+        def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+            plain = [(known.get(name.replace("_", "").casefold(), name), value) for name, value in pairs]
+            odd.append(len(dict(plain)) < len(pairs) or [name for name, _ in plain] != [name for name, _ in pairs])
+            chosen = plain if loose else pairs
+            return dict(reversed(chosen) if first else chosen)
+
+        return json.dumps(json.loads(data, object_pairs_hook=once, parse_int=str)).encode()
 
     with suppress(DamagedError), damaged("not JSON"):
         if data.count(b",") <= most:
-            found = json.loads(data, object_pairs_hook=first, parse_int=str)
-            return (data, json.dumps(found).encode()) if any(doubled) else (data,)
+            found = read(first=True, loose=False)
+            return (data, found, *(read(first=one, loose=True) for one in (False, True))) if any(odd) else (data,)
     return (data,)
 
 

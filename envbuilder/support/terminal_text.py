@@ -24,9 +24,9 @@ _PRIVATE_KEY = re.compile(
     r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----"
     r"(?:.{0,20000}?-----END [A-Z ]*PRIVATE KEY-----|(?:(?:\s|\\n)*+[A-Za-z0-9+/=]{16,}+)*+)"
     r"|MC4CAQ[A-Za-z0-9+/=]{32,}+"  # how each unprotected ed25519 key of PKCS 8 begins, without its PEM lines
-    r"|\A(?:(?:[\w+/-]{43}|[\w+/-]{86})={0,2}|[0-9A-Fa-f]{64}|[0-9A-Fa-f]{128})(?=: )"  # 32 or 64 bytes, as a path
+    r"|(?:\A|(?<=cannot read ))(?:(?:[\w+/-]{43}|[\w+/-]{86})={0,2}|[0-9A-Fa-f]{64}|[0-9A-Fa-f]{128})(?=: )"
 )
-"""A key that was given where its path belongs, whole or cut: an error repeats what it does not understand."""
+"""A key that was given where its path belongs, whole or cut, or as its 32 or 64 bytes: an error repeats a path."""
 _LEAST_HIDDEN, _hidden = 8, dict[str, re.Pattern[str]]()
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&])")

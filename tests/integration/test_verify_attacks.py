@@ -254,6 +254,10 @@ def by_stranger(document: dict[str, Any], stage: Stage) -> dict[str, Any]:
     return {"signatures": [{"sig": forged, "keyid": stage.keys["ann"].public.keyid}]}
 
 
+def in_pieces(content: bytes) -> str:
+    return base64_of(content[:100]) + base64_of(content[100:])
+
+
 def base64_of(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
@@ -664,6 +668,7 @@ STRANGERS = [
     ],
 ]
 
+EMPTY = b'{"payload":"","payloadType":"","signatures":[]}'
 ENVELOPES = [
     Row("the tag was moved to another image", after_good(lambda s: s.push("new")), "TAG_MOVED", target="new"),
     Row("signed by a stranger under a trusted name", seals(by_stranger), "BAD_SIGNATURE"),
@@ -680,7 +685,7 @@ ENVELOPES = [
         seals(lambda _, s: {"payload": base64_of(s.payload(verdict()))}),
         "BAD_SIGNATURE",
     ),
-    Row("the payload is not base64", seals(lambda *_: {"payload": "%%%"}), "UNREADABLE"),
+    Row("the payload is not base64", seals(lambda *_: {"payload": "%%%"}), "BAD_SIGNATURE"),
     Row("the payload's type was edited", seals(lambda *_: {"payloadType": "application/json"}), "UNREADABLE"),
     *[
         Row(f"{name}, of a {value.verdict}", after_good(twice(*payloads, value)), expected)
@@ -751,6 +756,8 @@ STATEMENTS = [
                 "payload is in lines",
                 lambda one, _: {"payload": base64.encodebytes(base64.b64decode(one["payload"])).decode()},
             ),
+            ("payload has other characters", lambda one, _: {"payload": one["payload"].replace("e", "!e")}),
+            ("payload is in two pieces", lambda one, _: {"payload": in_pieces(base64.b64decode(one["payload"]))}),
             ("signature is beside null", lambda one, _: {"signatures": [None, *one["signatures"]]}),
             (
                 "signature has a number for its key",
@@ -764,6 +771,9 @@ STATEMENTS = [
             ("after a byte order mark", lambda sealed: BOM_UTF8 + sealed),
             ("in UTF-16", lambda sealed: sealed.decode().encode("utf-16")),
             ("in UTF-32 without a mark", lambda sealed: sealed.decode().encode("utf-32-be")),
+            ("in a bundle with the field's other name", lambda one: bundled(one).replace(b"dsseEnv", b"dsse_env")),
+            ("whose fields are in capitals", lambda one: one.replace(b'"payload', b'"PAYLOAD')),
+            ("next to another one in a bundle", lambda one: b'{"dsseEnvelope":%b,%b' % (EMPTY, one[1:])),
             ("before a zero byte", lambda sealed: sealed + b"\0"),
         )
     ],
