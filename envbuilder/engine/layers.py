@@ -47,7 +47,9 @@ def layers(archive: Iterable[bytes], without: Collection[int] = ()) -> Iterator[
     with reading(), tarfile.open(fileobj=decoding.ByteStream(archive), mode="r|", bufsize=_PIECE) as outer:
         for member in outer:
             has_manifest = has_manifest or member.name == "manifest.json"
-            if _may_be_layer(member) and member.size not in without:
+            name = member.name.removeprefix("./")
+            may_be_layer = member.isfile() and (name.endswith("/layer.tar") or name.startswith("blobs/"))
+            if may_be_layer and member.size not in without:
                 source = outer.extractfile(member)
                 stream = _layer(source) if source is not None else None
                 if stream is not None:
@@ -67,11 +69,6 @@ def reading() -> Iterator[None]:
             yield
     except (tarfile.TarError, OSError, decoding.DamagedError) as error:
         raise InfrastructureError(f"the engine's archive of the image cannot be read: {error}") from error
-
-
-def _may_be_layer(member: tarfile.TarInfo) -> bool:
-    name = member.name.removeprefix("./")
-    return member.isfile() and (name.endswith("/layer.tar") or name.startswith("blobs/"))
 
 
 def _layer(source: IO[bytes]) -> LayerStream | None:

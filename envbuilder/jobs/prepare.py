@@ -5,16 +5,7 @@ from pathlib import Path
 from envbuilder.choice import Choice
 from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
-from envbuilder.image.context import (
-    Difference,
-    check_templates,
-    ensure_lock,
-    ensure_packages,
-    stale,
-    standalone,
-    unused,
-    write_context,
-)
+from envbuilder.image import context
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.support.console import Console
@@ -30,15 +21,19 @@ def prepare_all(
     """
     changed, seen, renewed = 0, set[str](), set[str]()
     for choice in choices:
-        check_templates(choice.environments, workspace)
+        context.check_templates(choice.environments, workspace)
         for environment in (one for one in choice.environments if one.id not in seen):
             before = _locks(workspace, environment)
             with console.task(environment.id) as task:
                 task.update("lock")
-                text = ensure_lock(environment, choice.catalog, workspace, renew=renew, renewed=seen, refresh=refresh)
+                text = context.ensure_lock(
+                    environment, choice.catalog, workspace, renew=renew, renewed=seen, refresh=refresh
+                )
                 task.update("packages")
-                ensure_packages(environment, text, choice.catalog, workspace, renewed=renewed if renew else None)
-                write_context(environment, text, workspace)
+                context.ensure_packages(
+                    environment, text, choice.catalog, workspace, renewed=renewed if renew else None
+                )
+                context.write_context(environment, text, workspace)
             after = _locks(workspace, environment)
             if renew or after != before:
                 console.finished(environment.id, "unchanged" if after == before else "locked")
@@ -60,18 +55,21 @@ def write_standalone(choices: tuple[Choice, ...], workspace: Workspace, folder: 
             f"{len(found)} environments are selected", hint="name one: envbuilder render --standalone DIR ID"
         )
     ((environment, choice),) = found.values()
-    text = ensure_lock(environment, choice.catalog, workspace)
-    ensure_packages(environment, text, choice.catalog, workspace)
-    standalone(environment, text, workspace, folder)
+    text = context.ensure_lock(environment, choice.catalog, workspace)
+    context.ensure_packages(environment, text, choice.catalog, workspace)
+    context.standalone(environment, text, workspace, folder)
     return environment.id
 
 
-def stale_all(choices: tuple[Choice, ...], workspace: Workspace, *, whole: bool) -> tuple[Difference, ...]:
+def stale_all(choices: tuple[Choice, ...], workspace: Workspace, *, whole: bool) -> tuple[context.Difference, ...]:
     """Compare every chosen environment's files; with ``whole``, unused folders are differences too."""
     known = {environment.id for choice in choices for environment in choice.environments}
-    found = [d for choice in choices for environment in choice.environments for d in stale(environment, workspace)]
+    found = [
+        d for choice in choices for environment in choice.environments for d in context.stale(environment, workspace)
+    ]
     if whole and workspace.images.is_dir():
         found += [
-            Difference(str(path), f"{path}: no matrix uses this: delete it\n") for path in unused(workspace, known)
+            context.Difference(str(path), f"{path}: no matrix uses this: delete it\n")
+            for path in context.unused(workspace, known)
         ]
     return tuple(dict.fromkeys(found))

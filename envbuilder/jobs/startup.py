@@ -20,9 +20,6 @@ def timed(python: str) -> tuple[tuple[Phase, ...], tuple[Finding, ...]]:
     why = suite_session.here(python, suite_plan.plan(checks, facts), session)
     found = (row for result in session.results(why) for row in result.findings)
     slow = (row for row in found if row.severity is Severity.WARNING)  # an error is not a slow phase
-    return session.timeline(), tuple(msgspec.structs.replace(row, fix=_fix(row)) for row in slow)
-
-
-def _fix(row: Finding) -> str:
-    command = GRAMMAR.startup_commands.get(row.subject)
-    return f"{row.fix}: `{command}`" if command is not None else row.fix
+    fixes = ((row, GRAMMAR.startup_commands.get(row.subject)) for row in slow)
+    fixed = (msgspec.structs.replace(row, fix=f"{row.fix}: `{how}`") if how is not None else row for row, how in fixes)
+    return session.timeline(), tuple(fixed)

@@ -183,7 +183,8 @@ class _Reader:
                 self.refuse(name_node, _join(key, name), f"unknown key{_near(name[:_SHOWN], fields)}")
         for name, field in fields.items():
             if field.required and name not in result:
-                self.refuse(node, _join(key, name), f"is missing{_because(field)}")
+                text = _described(field).get("description")
+                self.refuse(node, _join(key, name), f"is missing: give {text}" if text else "is missing")
         return result
 
     def _sequence(self, node: yaml.Node, kind: inspect.VarTupleType, key: str) -> object:
@@ -225,7 +226,7 @@ class _Reader:
             return self._text(node, kind, key, description)
         try:
             with decoding.damaged("another kind of value"):
-                value: object = msgspec.convert(node.value, _python_type(kind), strict=False)
+                value: object = msgspec.convert(node.value, _PLAIN.get(type(kind), str), strict=False)
         except decoding.DamagedError:
             return self.refuse(node, key, f"{_shown(node)!r} is not {description or 'a number'}")
         if isinstance(value, int | float):
@@ -249,6 +250,7 @@ class _Reader:
         return text
 
 
+_PLAIN: dict[type, type] = {inspect.FloatType: float, inspect.IntType: int, inspect.BoolType: bool}
 _BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
     "gt": ("above", operator.gt),
     "ge": ("at least", operator.ge),
@@ -284,18 +286,9 @@ def _near(name: str, fields: dict[str, Any]) -> str:
     return f"; did you mean {near[0]}?" if near else f"; known keys: {', '.join(fields)}"
 
 
-def _because(field: inspect.Field) -> str:
-    text = _described(field).get("description")
-    return f": give {text}" if text else ""
-
-
 def _described(field: inspect.Field) -> dict[str, str]:
     """Return what the type of a field adds to its JSON Schema: ``description``, and ``alias``, a second name."""
     return (field.type.extra_json_schema or {}) if isinstance(field.type, inspect.Metadata) else {}
-
-
-def _python_type(kind: inspect.Type) -> type:
-    return {inspect.FloatType: float, inspect.IntType: int, inspect.BoolType: bool}.get(type(kind), str)
 
 
 _TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("timestamp", "bool", "int", "float", "binary"))
