@@ -39,16 +39,17 @@ _TEXTS = packaged_yaml("validation/entrypoint_check.yaml", _Texts)
 
 
 class _UserStart(msgspec.Struct, frozen=True):
-    product: list[float]
+    product: list[float] = []
     script: str = ""
+    missing: list[str] = []
 
 
 class _Start(NamedTuple):
-    """A start: how it ended (a name in the texts, '' if right), the entry point's script, the end of the output."""
+    """A start: how it ended (a name in the texts, '' if right), the program's answer, the end of the output."""
 
     end: str
     result: ContainerResult
-    script: str
+    answer: _UserStart
     printed: str
 
 
@@ -62,20 +63,22 @@ def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: thread
     )
     with_entrypoint, shell = replace(spec, entrypoint=True), _login_shell(image.command)
     own = _start(engine, image, with_entrypoint, program, product, shell)
-    names = [own.end]
+    names, answer = [own.end], own.answer
     if own.end and shell and not stopped.is_set():
         direct = _start(engine, image, with_entrypoint, program, product)
         own, names = (direct, [direct.end]) if direct.end else (own, [own.end, "login"])
     if own.end and names[-1] != "login" and image.entrypoint and not stopped.is_set():
         without = _start(engine, image, spec, program, product)
+        answer = without.answer
         is_root = not user and image.user.partition(":")[0] in ("", "0", "root")
-        names += () if without.end else ("without", *_causes(own, without.script, is_root=is_root))
+        names += () if without.end else ("without", *_causes(own, answer, is_root=is_root))
     severity = Severity.WARNING if {"service", "arguments", "network", "capabilities"} & {*names} else Severity.ERROR
     refusal, shown = (own.result.refusal or "").strip()[-500:], " ".join(image.entrypoint)[:200]
     text = "".join(_TEXTS.ends[name]["text"] for name in names if name)
     lines = own.printed.replace(program, "").splitlines()  # some programs repeat their arguments
     printed = ([line.strip() for line in lines if line.strip()] or ["nothing"])[-1][:200]
     about = {"refusal": refusal, "entrypoint": shown, "printed": printed, "limit": _LIMIT >> 20}
+    about |= {"missing": " ".join(answer.missing)[:200]}
     wrong = terminal_text.line(text.format(result=own.result, **about))
     whose = f"user {user or image.user or 'root'}"
     fixes = [_TEXTS.fix, *(_TEXTS.ends[name]["fix"] for name in names if name and "fix" in _TEXTS.ends[name])]
@@ -108,11 +111,11 @@ def _start(
         ended = engine.run(replace(spec, command=command), output.extend, errors.extend)
         if not ended.refusal:
             break
-    end, script = _end(ended, bytes(output[-_KEPT:]), product)
-    return _Start(end, ended, script, decoding.lossy(bytes((errors or output)[-_KEPT:])))
+    end, answer = _end(ended, bytes(output[-_KEPT:]), product)
+    return _Start(end, ended, answer, decoding.lossy(bytes((errors or output)[-_KEPT:])))
 
 
-def _end(ended: ContainerResult, output: bytes, product: list[int]) -> tuple[str, str]:
+def _end(ended: ContainerResult, output: bytes, product: list[int]) -> tuple[str, _UserStart]:
     line = next((line for line in reversed(output.splitlines()) if line.startswith(_MARK)), b"")
     ends = {
         "refused": ended.refusal,
@@ -122,17 +125,20 @@ def _end(ended: ContainerResult, output: bytes, product: list[int]) -> tuple[str
         "silent": ended.timed_out,
     }
     if end := next((name for name, holds in ends.items() if holds), ""):
-        return end, ""
+        return end, _UserStart()
     try:
         answer = decoding.from_json(line.removeprefix(_MARK), _UserStart)
     except decoding.DamagedError:
-        return "nothing", ""
-    return "" if answer.product == product else "wrong", answer.script
+        return "nothing", _UserStart()
+    return "" if answer.product == product else "wrong", answer
 
 
-def _causes(own: _Start, script: str, *, is_root: bool) -> Iterator[str]:
+def _causes(own: _Start, answer: _UserStart, *, is_root: bool) -> Iterator[str]:
+    script = answer.script
     if own.end == "silent":
         yield "service"
+    elif answer.missing:
+        yield "missing"
     elif is_root and re.search("(?i)operation not permitted", own.printed):
         yield "capabilities"
     elif re.match(r"#!.*\r", script):

@@ -31,7 +31,7 @@ Reporter = Literal["files", "configuration", "secrets", "binaries", "no-stub"]
 _MACHINES = {**ARCHS, "386": "i386", "ppc64le": "ppc64le", "arm": "arm"}
 # Programs in the folder of every Python; the interpreter itself is checked elsewhere.
 _OF_PYTHON = ("python", "pip", "pydoc", "idle", "2to3")
-_BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
+_FORMATS = {True: (b"BC\xc0\xde", b"\xde\xc0\x17\x0b"), False: (b"\x7fELF",)}  # of LLVM's bitcode, or an object
 _POINTS = re.compile(rb"""(?m)^import[ \t].*['"](?:file:)?/""")
 _PACKAGED = "usr/share/ca-certificates/"
 _MAJOR = re.compile(r"\.so\.(\d+)")
@@ -243,8 +243,8 @@ class _Entries:
                 yield "damaged"
             if row.binary.machine not in ("", _MACHINES.get(self._subject.image.architecture, row.binary.machine)):
                 yield "machine"
-        is_text = bool(row.mode & 0o111) and row.binary is None
-        if row.kind == "file" and (row.head not in _BITCODE if path.endswith(".bc") else is_text):
+        is_text, heads = bool(row.mode & 0o111) and row.binary is None, _FORMATS[path.endswith(".bc")]
+        if row.kind == "file" and (row.head not in heads if PATHS["of-format"].search(path) else is_text):
             yield "unlike"
         is_of_package = self._subject.is_of_system(path) or self._may_be_of_others(path, self._files.paths[path].layer)
         if row.interpreter and not is_of_package and not self._may_start(row.interpreter):

@@ -1,10 +1,13 @@
 """Input and output of the checks that read an image's files on the host, and the texts of their findings."""
 
+import contextlib
 import posixpath
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import dropwhile
 
 import msgspec
 
@@ -16,15 +19,8 @@ from envbuilder.image.lockfile import Locked
 from envbuilder.image.system_lock import CUDNN_LOCK
 from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.support import decoding, terminal_text
+from envbuilder.validation import image_loader
 from envbuilder.validation.image_files import ImageFiles
-from envbuilder.validation.image_loader import (
-    ImagePython,
-    ImageSearch,
-    InstalledPackage,
-    LocalPython,
-    LocalSearch,
-    distributions,
-)
 from envbuilder.validation.layer_scan import INSTRUCTION, FileRow, secrets_in
 from envbuilder.validation.suite_plan import Facts
 from envbuilder.verdict import Measurement
@@ -34,6 +30,9 @@ SHOWN = 4  # Number of paths in a message before the rest is counted
 
 # A shell with its options, and the line that it runs, as in the shell form of CMD.
 _SHELL = re.compile(r"(?:/\S*/)?(?:ba|da|z)?sh( (?:.* )?-\w*c\w*)")
+
+_MORE_THAN_ONE = re.compile(r"[;&|<>()`*?\n]")
+_PLAIN_OPTION = re.compile("-[bBdiOqsSuvx]+")  # of Python: without a value, and the script's folder stays in its path
 
 SUITE_USER = int(ContainerSpec.user.partition(":")[0])
 
@@ -79,15 +78,15 @@ class ImageContext:
     base_layers: int = 0
     declared: frozenset[str] = frozenset()
     authorities: frozenset[bytes] = frozenset()
-    local: LocalPython | None = None
+    local: image_loader.LocalPython | None = None
 
     @cached_property
-    def search(self) -> LocalSearch:
-        return ImageSearch(self.files, self.image) if self.local is None else LocalSearch()
+    def search(self) -> image_loader.LocalSearch:
+        return image_loader.ImageSearch(self.files, self.image) if self.local is None else image_loader.LocalSearch()
 
     @cached_property
-    def python(self) -> LocalPython:
-        return self.local or ImagePython(self.files, self.image)
+    def python(self) -> image_loader.LocalPython:
+        return self.local or image_loader.ImagePython(self.files, self.image)
 
     def lines(self, path: str) -> list[str]:
         return decoding.lossy(self.files.content(path) or b"").splitlines()
@@ -133,8 +132,25 @@ class ImageContext:
         folders = [self.image.workdir] if "/" in word else self.entries("PATH") or ["usr/bin", "bin"]
         return [posixpath.normpath(posixpath.join("/", folder, word)).strip("/") for folder in folders]
 
+    @property
+    def interpreter(self) -> str:
+        """The Python next to TensorFlow's packages, else the first one of PATH; '' for none."""
+        own = (f"{image_loader.prefix_of(site)}/bin/python3" for site in self.python.sites[:1])
+        return next((f"/{path}" for path in (*own, *self.places("python3")) if self.files.file(path)), "")
+
     def programs(self, word: str) -> dict[str, FileRow]:
         return {path: entry.row for path in self.places(word) if (entry := self.files.file(path)) is not None}
+
+    @cached_property
+    def started(self) -> tuple[str, str, str]:
+        """The program that starts, behind ``env`` and a shell of one command; its script or option; the next word."""
+        words = (*self.image.entrypoint, *self.image.command)
+        options, line = shell_line(words)
+        with contextlib.suppress(ValueError):  # an open quote
+            words = tuple(shlex.split(line)) if options and not _MORE_THAN_ONE.search(line) else words
+        words = tuple(dropwhile(lambda one: one == "exec" or "=" in one or posixpath.basename(one) == "env", words))
+        program, script, after = (*words[:1], *dropwhile(_PLAIN_OPTION.fullmatch, words[1:]), "-", "-", "-")[:3]
+        return program, script, after
 
     @cached_property
     def commands(self) -> frozenset[str]:
@@ -185,25 +201,25 @@ class ImageContext:
         return frozenset((*brought, *(path for path, layer in self.files.gone.items() if layer >= self.proven)))
 
     @cached_property
-    def added(self) -> tuple[InstalledPackage, ...]:
+    def added(self) -> tuple[image_loader.InstalledPackage, ...]:
         """Packages that came whole in such layers, and that the lock does not name for the Python with TensorFlow."""
         if not self.own_layers:
             return ()
         locked = {package.name for package in lockfile.parse(self.lock)}
         return tuple(
             one
-            for one in distributions(self.files)
+            for one in image_loader.distributions(self.files)
             if one.rows is not None and not (one.name in locked and one.site in self.python.sites)
             if self.is_added(f"{one.site}/{one.folder}/METADATA") and self.is_added(f"{one.site}/{one.folder}/RECORD")
         )
 
     @property
-    def cudnn(self) -> tuple[tuple[InstalledPackage, Locked | None], ...]:
+    def cudnn(self) -> tuple[tuple[image_loader.InstalledPackage, Locked | None], ...]:
         """Packages of cuDNN's folder on a system whose packages bring CUDA, with their rows of the lock."""
         if CUDNN_LOCK not in self.system:
             return ()
         locked = {package.name: package for package in lockfile.parse(self.system[CUDNN_LOCK])}
-        return tuple((one, locked.get(one.name)) for one in distributions(self.files, "opt/cudnn"))
+        return tuple((one, locked.get(one.name)) for one in image_loader.distributions(self.files, "opt/cudnn"))
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,12 @@
 """Check an image's variables, the settings of Keras, its user and entry point, and its start-up requirement."""
 
-import contextlib
 import fnmatch
 import posixpath
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import dropwhile, takewhile
+from itertools import takewhile
 from typing import Literal
 
 import msgspec
@@ -17,8 +15,8 @@ from envbuilder.compat.rules.driver import requirement_met
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image.render import required_cuda
 from envbuilder.support import decoding
-from envbuilder.validation.image_context import CheckOutput, ImageContext, escaped, found, listed, may, shell_line
-from envbuilder.validation.image_loader import distributions, site_of
+from envbuilder.validation.image_context import CheckOutput, ImageContext, escaped, found, listed, may
+from envbuilder.validation.image_loader import SYSTEM_SITE, distributions, site_of
 from envbuilder.validation.installed_files import area_output
 from envbuilder.validation.layer_scan import PATHS
 from envbuilder.workspace import packaged_yaml
@@ -32,7 +30,6 @@ _KERAS_FILE = "keras.json"
 _MOST_SETTINGS = 1 << 20  # Bytes of the settings of Keras that are read; Keras writes a hundred
 # The result of `CMD ['python', 'app.py']`: one text for a shell, whose first word is not a program.
 _LIST_IN_QUOTES = re.compile(r"\['[^']*'\s*[,\]]")
-_MORE_THAN_ONE = re.compile(r"[;&|<>()`*?\n]")
 
 
 class _EffectRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -180,11 +177,14 @@ def keras_settings(subject: ImageContext) -> Iterator[_Setting]:
 def can_start(subject: ImageContext) -> Iterator[Finding]:
     image, count = subject.image, len(subject.files.paths)
     words, kind = (image.entrypoint, "entry point") if image.entrypoint else (image.command, "command")
-    if words and count > 1 and (why := _no_program(subject, words[0])):
-        yield found("no_such_program", kind=kind, word=escaped(words[0]), why=why)
+    program, script, module = subject.started
+    is_set = re.search(r"\bPATH=| -\w*l\w* | --login ", " ".join(words))  # the shell's PATH is another
+    is_plain = re.fullmatch(r"[\w./+]+[\w./+-]*", program) and program not in _TABLE.shell_words and not is_set
+    for word in dict.fromkeys((*words[:1], *([program] if is_plain else ()))) if count > 1 else ():
+        if why := _no_program(subject, word):
+            yield found("no_such_program", kind=kind, word=escaped(word), why=why)
     if words and _LIST_IN_QUOTES.match(words[-1]) and words[0].endswith("sh"):
         yield found("list_in_quotes", kind=kind)
-    program, script, module = (*_started((*image.entrypoint, *image.command)), "-", "-", "-")[:3]
     names = (posixpath.basename(path).partition(".")[0] for path in subject.files.paths)
     there = script[:1] in ("-", "$") or subject.files.file(posixpath.join("/", image.workdir, script)) is not None
     is_module = "python" in program and script == "-m"
@@ -206,14 +206,6 @@ def can_start(subject: ImageContext) -> Iterator[Finding]:
     yield from _python(subject)
 
 
-def _started(words: Sequence[str]) -> Sequence[str]:
-    """Return the words of the program that starts, behind ``env`` and a shell that runs one command."""
-    options, line = shell_line(words)
-    with contextlib.suppress(ValueError):  # an open quote
-        words = shlex.split(line) if options and not _MORE_THAN_ONE.search(line) else words
-    return list(dropwhile(lambda word: word == "exec" or "=" in word or posixpath.basename(word) == "env", words))
-
-
 def _has_tensorflow(subject: ImageContext, python: str) -> bool:
     """Return True if TensorFlow is in the environment of a Python; its own links are not followed, as Python does."""
     prefix = posixpath.dirname(posixpath.dirname(python))
@@ -223,17 +215,21 @@ def _has_tensorflow(subject: ImageContext, python: str) -> bool:
 
 def _python(subject: ImageContext) -> Iterator[Finding]:
     paths, minor = subject.files.paths, subject.facts.python
-    if not (subject.is_managed and minor and any("-packages/tensorflow/" in f"{path}/" for path in paths)):
+    if not (minor and any("-packages/tensorflow/" in f"{path}/" for path in paths)):
         return
     names = ("python", "python3", f"python{minor}")
     rows = [(name, *row) for name in names for row in subject.programs(name).items()]
     first = {name: path for name, path, row in reversed(rows) if may(row, subject.user, "x")}
     others = [name for name in names if name in first and not _has_tensorflow(subject, first[name])]
+    if not subject.is_managed:  # another Python than that of an environment may find TensorFlow elsewhere
+        notes = ((name, posixpath.normpath(f"{first[name]}/../../pyvenv.cfg")) for name in others)
+        texts = ((name, subject.files.content(path)) for name, path in notes)
+        others = [name for name, text in texts if text is not None and not SYSTEM_SITE.search(text)]
     nowhere = next(filter(None, (_nowhere(subject, name) for name in names)), "")
-    if nowhere or not first:
+    if subject.is_managed and (nowhere or not first):
         yield found("no_python_in_path", why=nowhere or "is not in the image")
     elif others:
-        yield found("other_python_in_path", name=others[0], found_at=f"/{first[others[0]]}")
+        yield found("other_python_in_path", subject.severity, name=others[0], found_at=f"/{first[others[0]]}")
 
 
 def _no_program(subject: ImageContext, word: str) -> str:
@@ -259,12 +255,12 @@ def scratch(subject: ImageContext) -> Iterator[Finding]:
     if not subject.files.is_complete:
         return
     if subject.files.file("bin/sh") is None:
-        yield found("no_shell")
+        yield found("no_shell", subject.severity)
     roots = [row[0] for row in subject.accounts if row[2] == "0" and row[0] != "root"]
     if roots:
         yield found("accounts_of_root", names=escaped(", ".join(roots)))
     if not may_write(subject, "tmp"):
-        yield found("closed_tmp", user=escaped(subject.image.user))
+        yield found("closed_tmp", subject.severity, user=escaped(subject.image.user))
     is_asked = subject.is_managed and subject.home.strip("/") and not subject.image.env.get("HOME")
     if is_asked and not may_write(subject, subject.home):
         yield found("closed_home", user=escaped(subject.image.user), number=user, path=escaped(subject.home))

@@ -19,6 +19,7 @@ from envbuilder.validation.file_areas import Difference, Event, Reported, Report
 from envbuilder.validation.image_claims import build_note, carried_list
 from envbuilder.validation.image_context import CheckOutput, ImageContext, escaped, found, listed, output, some
 from envbuilder.validation.image_loader import (
+    DYNLOAD,
     SYSTEM_SITE,
     InstalledPackage,
     distributions,
@@ -35,7 +36,6 @@ _OF_CONDA = (b"conda", b"conda\n")
 _NOTE = "pyvenv.cfg"
 # Modules that every Python imports when it starts, if they exist.
 _AT_THE_START = frozenset({"sitecustomize", "usercustomize"})
-_EXTENSIONS = "lib-dynload/"
 
 
 @dataclass
@@ -308,11 +308,15 @@ def _wrong_home(subject: ImageContext, prefix: str, python: str, *, is_noted: bo
 
 
 def hiding_modules(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
-    """Find modules that hide installed ones: in PYTHONPATH, the working folder, or added next to those of the lock."""
+    """Find modules that hide installed ones: in PYTHONPATH, in the folder of work or script, or next to the lock's."""
     files, told = subject.files, subject.entries("PYTHONPATH")
     if archives := [path for path in told if files.file(path) is not None]:
         yield found("archives_in_path", subject.severity, paths=listed(archives))
-    asked = [("PYTHONPATH", folder) for folder in told] + [("WORKDIR", subject.image.workdir.strip("/"))]
+    workdir, (program, script, _) = subject.image.workdir.strip("/"), subject.started
+    asked = [*(("PYTHONPATH", folder) for folder in told), ("WORKDIR", workdir)]
+    if PATHS["interpreter"].search(f"/bin/{program}") and script[:1] not in ("-", "$"):
+        folder = posixpath.normpath(posixpath.dirname(posixpath.join("/", workdir, script))).strip("/")
+        asked += [("the folder of the script", folder)] if folder != workdir else []
     own, names = set(subject.python.sites) or sites, None
     for what, folder in asked:
         real = files.resolve(folder)
@@ -338,7 +342,7 @@ def _installed(subject: ImageContext, sites: set[str]) -> tuple[set[str], set[st
         if (site := site_of(path)) in sites:
             tops[subject.is_added(path)].add(re.split("[/.]", path[len(site) + 1 :], maxsplit=1)[0])
         elif (found := PATHS["stdlib"].match(path)) is not None:
-            tops[1].add(re.split("[/.]", path[found.end() :].removeprefix(_EXTENSIONS), maxsplit=1)[0])
+            tops[1].add(re.split("[/.]", path[found.end() :].removeprefix(DYNLOAD[1:]), maxsplit=1)[0])
     return tops
 
 

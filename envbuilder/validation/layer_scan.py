@@ -204,7 +204,7 @@ class _Reading:
             **entry,
             digest=self._hash.digest() if self._file.kind == "file" else b"",
             md5=self._md5.digest() if self._file.kind == "file" and self._md5 is not None else b"",
-            head=self._head[:4] if self._file.path.endswith(".bc") else b"",
+            head=self._head[:4] if PATHS["of-format"].search(self._file.path) else b"",
             interpreter=decoding.lossy(found[1]) if is_run and (found := _INTERPRETER.match(self._head)) else "",
             binary=self._binary(),
         )

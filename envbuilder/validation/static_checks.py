@@ -17,7 +17,16 @@ from envbuilder.probes.suite.runtime_libraries import cudnn_conflict
 from envbuilder.support import decoding, dpkg_status
 from envbuilder.support.architectures import ARCHS
 from envbuilder.validation.image_context import SHOWN, CheckOutput, ImageContext, found, instruction, listed, output
-from envbuilder.validation.image_loader import LOADED, OF_PACKAGE, Unmet, distributions, python_of, site_of, unmet
+from envbuilder.validation.image_loader import (
+    DYNLOAD,
+    LOADED,
+    OF_PACKAGE,
+    Unmet,
+    distributions,
+    python_of,
+    site_of,
+    unmet,
+)
 from envbuilder.validation.installed_files import area_output, compared
 from envbuilder.validation.layer_scan import INSTRUCTION, PATHS, VARIABLE, secrets_in
 from envbuilder.versions import key_or_none, minor
@@ -203,19 +212,23 @@ def complete(subject: ImageContext) -> CheckOutput:
         for name, user, tried in unmet(search, root, tensorflow_install.loaded_before(search, root, own)):
             missing.setdefault(name, []).append((root, user, tried))
     brought = set(named.values())
-    findings = [_missing(name, places, brought=name in brought) for name, places in sorted(missing.items())]
+    rows, of_python = sorted(missing.items()), subject.severity
+    findings = [_missing(name, places, of_python, brought=name in brought) for name, places in rows]
     return output(findings, f"all needs of {len(paths)} objects are found", objects=len(paths))
 
 
-def _missing(name: str, places: Sequence[Unmet], *, brought: bool) -> Finding:
+def _missing(name: str, places: Sequence[Unmet], of_python: Severity, *, brought: bool) -> Finding:
     """Describe a need that is not found: an error for objects that Python or TensorFlow always opens.
+
+    Modules of Python's own library alone have a severity of their own: some images leave out what few of them need.
 
     A library that another package brings under that name counts as found once that package has loaded it: extension
     modules and the CUDA wheels are made so. That is not enough for a need of a core object.
     """
     users = sorted({user for _, user, _ in places})
     is_core = any(re.search(r"\.(?:cpython-|abi3\.)[^/]*\Z|/tensorflow", root) for root, _, _ in places)
-    severity = Severity.ERROR if is_core and not brought else Severity.WARNING
+    core = of_python if all(DYNLOAD in root for root, _, _ in places) else Severity.ERROR
+    severity = core if is_core and not brought else Severity.WARNING
     user, tried = posixpath.basename(users[0]), ", ".join(places[0][2][:12])
     return found("missing_library", severity, name=name, user=user, users=", ".join(users[:4]), tried=tried)
 

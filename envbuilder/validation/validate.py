@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import msgspec
 
 from envbuilder.catalog.model import Catalog
-from envbuilder.engine.port import ContainerSpec, Engine, Image
+from envbuilder.engine.port import FILES_AT, ContainerSpec, Engine, Image
 from envbuilder.environment import Additions, Environment
 from envbuilder.errors import UsageError
 from envbuilder.finding import Severity
@@ -286,8 +286,14 @@ class _Target:
         gpus = {"none": 0, "all": 1}.get(self.spec.gpus, len(self.spec.gpus.split(",")))  # all: at least one
         is_simulated = request.simulate is not None
         self.facts = msgspec.structs.replace(facts, gpus_expected=gpus, profile=request.profile, simulated=is_simulated)
-        if self.environment is None and "PYTHONUSERBASE" not in image.env:  # `pip install --user`; HOME is another here
-            self.spec = replace(self.spec, env={**self.spec.env, "PYTHONUSERBASE": f"{self._context(0).home}/.local"})
+        if self.environment is None:
+            context, command = self._context(0), self.spec.command
+            base = image.env.get(
+                "PYTHONUSERBASE", f"{context.home}/.local"
+            )  # `pip install --user`; HOME is another here
+            if self.files.file("bin/sh") is None and context.interpreter:
+                command = (context.interpreter, "-I", "-S", f"{FILES_AT}/{PROBES}")
+            self.spec = replace(self.spec, env={**self.spec.env, "PYTHONUSERBASE": base}, command=command)
 
     @cached_property
     def files(self) -> ImageFiles:

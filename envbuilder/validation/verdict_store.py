@@ -103,11 +103,7 @@ class Validated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def validate_and_record(
-    request: ValidationRequest,
-    engine: Engine,
-    workspace: Workspace,
-    *,
-    on_progress: Callable[[Progress], None],
+    request: ValidationRequest, engine: Engine, workspace: Workspace, *, on_progress: Callable[[Progress], None]
 ) -> tuple[Verdict, bool]:
     """Validate an environment's image and store the verdict; return it and whether checks ran for it.
 

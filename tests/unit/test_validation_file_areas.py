@@ -14,6 +14,8 @@ from envbuilder.validation import installed_files
 NUMPY = package("numpy", "2.4.6", {"numpy/__init__.py": b"version = 2\n", "numpy/data.bin": b"data"})
 PASSWD = b"root:x:0:0::/root:/bin/sh\nenvbuilder:x:1000:1000::/home/envbuilder:/bin/sh\n"
 DOCS = [f"usr/share/doc/{number}" for number in range(1000)]
+MARKER, AUTHORITY = "usr/lib/python3.11/EXTERNALLY-MANAGED", "usr/share/ca-certificates/mozilla/a.crt"
+REMOVABLE = (MARKER, AUTHORITY, "usr/lib/python3.11/cgi.py")
 OWN: Layer = {
     **SYSTEM,
     **NUMPY,
@@ -27,7 +29,10 @@ OWN: Layer = {
     **dict.fromkeys(DOCS, b""),
     "usr/bin/true": b"true",
     "bin/sh": b"sh",
-    "var/lib/dpkg/info/docs.list": "".join(f"/{path}\n" for path in (*DOCS, "usr/bin/true", "bin/sh")).encode(),
+    **dict.fromkeys(REMOVABLE, b""),
+    "var/lib/dpkg/info/docs.list": "".join(
+        f"/{path}\n" for path in (*DOCS, *REMOVABLE, "usr/bin/true", "bin/sh")
+    ).encode(),
     **folder("tmp", uid=1000),
     **folder("home/envbuilder", uid=1000),
 }
@@ -41,6 +46,11 @@ def findings(layer: Layer, *checks: str) -> list[Finding]:
 
 def test_image_without_a_further_layer_has_no_finding() -> None:
     assert findings({}, "files", "secrets", "configuration") == []
+
+
+def test_shared_object_of_a_package_that_is_a_text_is_a_warning() -> None:
+    found = findings({f"{SITE}/numpy/_ops.so": b"version https://git-lfs.github.com/spec/v1"}, "binaries")
+    assert [one.severity for one in found if one.subject == "shared objects"] == [Severity.WARNING]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +161,11 @@ def test_bundle_that_was_replaced_and_not_added_to_is_a_warning(
 
     path, share = "etc/ssl/certs/ca-certificates.crt", "usr/share/ca-certificates/mozilla"
     subject = context_of(
-        image_of({**OWN, path: pem(1, 2)}, {f"{share}/{one}.crt": pem(one) for one in packaged}, {path: pem(*bundle)})
+        image_of(
+            {**OWN, AUTHORITY: None, path: pem(1, 2)},
+            {f"{share}/{one}.crt": pem(one) for one in packaged},
+            {path: pem(*bundle)},
+        )
     )
     found = [one for one in findings_of("files", subject) if one.subject == "certificates"]
     assert [(one.code, one.severity) for one in found] == [(Code.FILES_DIFFER, Severity.WARNING)] * is_reported
@@ -179,6 +193,9 @@ def test_bundle_that_was_replaced_and_not_added_to_is_a_warning(
         ("etc/localtime", "/usr/bin/true", None, ""),
         ("etc/ssl/openssl.cnf", b"[legacy]\n", "error", "replaced: /etc/ssl/openssl.cnf"),
         ("etc/pip.conf", b"[global]\n", None, ""),
+        (MARKER, None, None, ""),
+        (AUTHORITY, None, "warning", "links in /etc/ssl/certs lead nowhere"),
+        ("usr/lib/python3.11/cgi.py", None, "error", "files of the system are gone: /usr/lib/python3.11/cgi.py"),
         ("root/.config/pip/pip.conf", b"[global]\n", None, ""),
         ("etc/ld.so.conf.d/mine.conf", b"/opt/lib\n", None, ""),
         ("etc/environment", b"A=1\n", "warning", "which PAM reads at a login (su, ssh), and no shell"),

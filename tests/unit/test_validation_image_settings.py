@@ -320,7 +320,7 @@ def test_environment_behind_a_link_is_the_same_environment() -> None:
     venv: Layer = {"opt/venv/bin/python": b"#!", "srv/venv": "/opt/venv", "bin/python": "/gone", **package_folder}
     assert configured({**tensorflow, **venv}, env={"PATH": "/srv/venv/bin:/bin"}, user="1000") == []
     moved: Layer = {"opt/bin/python": b"#!", "opt/venv/bin": "/opt/bin", **package_folder}
-    assert configured({**tensorflow, **moved}, env={"PATH": "/opt/venv/bin"}, user="1000") == []
+    assert configured({**tensorflow, **moved}, env={"PATH": "/opt/venv/bin:/bin"}, user="1000") == []
 
 
 PASSWD = {"etc/passwd": b"root:x:0:0::/root:/bin/sh\nenvbuilder:x:1000:1000::/home/e:/bin/sh\n"}

@@ -115,7 +115,8 @@ def test_two_distributions_of_the_framework_are_a_conflict() -> None:
 
 def test_dependencies_are_searched_only_in_the_image() -> None:
     module: Layer = {MODULE: real_object()}
-    assert ("MISSING_LIBRARY", "libc.so.6") in codes(complete, module)
+    for own in (module, {"usr/lib/python3.11/lib-dynload/_x.cpython-311-x86_64-linux-gnu.so": real_object()}):
+        assert ("MISSING_LIBRARY", "libc.so.6") in codes(complete, own)
     system: Layer = {
         f"{LIBRARIES}/{name}": real_library(name) for name in ("libc.so.6", "libm.so.6", "libpthread.so.0")
     }

@@ -311,10 +311,12 @@ def test_changed_pyvenv_cfg_is_reported_once(note: bytes, named: str) -> None:
         ({"opt/v/usercustomize.py": b"x"}, "/opt/v", "", "/opt/v/usercustomize.py"),
         ({"srv/real/os.py": b"x", "srv/app": "/srv/real"}, "", "/srv/app", "/srv/app/os.py"),
         ({"srv/v/os.py": b"x"}, "v", "/srv", "/srv/v/os.py"),
+        ({"srv/src/os.py": b"x"}, "", "/srv", "the folder of the script hides installed modules: /srv/src/os.py"),
     ],
 )
 def test_module_that_hides_an_installed_one_is_reported(layer: Layer, env: str, workdir: str, named: str) -> None:
-    subject = context_of(image_of(GOOD, layer), env={"PYTHONPATH": env} if env else {}, workdir=workdir)
+    words = {"workdir": workdir, "command": ("python", "-u", "src/a.py", "os.py")}
+    subject = context_of(image_of(GOOD, layer), env={"PYTHONPATH": env} if env else {}, **words)
     (one,) = hiding_modules(subject, {SITE})
     assert (one.code, one.severity) == (Code.FILES_DIFFER, Severity.ERROR if env else Severity.WARNING)
     assert named in one.message

@@ -255,6 +255,17 @@ def test_command_by_a_login_shell_is_started_by_it(options: list[str], line: str
     assert (result.outcome, "without the login shell" in result.observed) == (outcome, outcome == "failed")
 
 
+def test_program_that_the_entry_point_starts_and_the_image_lacks_is_an_error() -> None:
+    failed, answer = (
+        Script(stderr=b"chown: Operation not permitted", exit_code=1),
+        {"script": "exec gosu", "missing": ["gosu"]},
+    )
+    result, _ = started(
+        lambda spec: failed if spec.entrypoint else Script(stdout=printed(spec, **answer)), OWN, "/opt/entry"
+    )
+    assert (result.outcome, "starts gosu, which is not in the image" in result.observed) == ("failed", True)
+
+
 def test_first_line_with_crlf_is_the_cause_of_an_entry_point_that_fails() -> None:
     result, _ = started(
         lambda spec: Script() if spec.entrypoint else Script(stdout=printed(spec, script="#!/bin/sh\r\nexec $@\r\n")),
