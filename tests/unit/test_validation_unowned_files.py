@@ -315,7 +315,7 @@ def test_changed_pyvenv_cfg_is_reported_once(note: bytes, named: str) -> None:
     ],
 )
 def test_module_that_hides_an_installed_one_is_reported(layer: Layer, env: str, workdir: str, named: str) -> None:
-    words = {"workdir": workdir, "command": ("python", "-u", "src/a.py", "os.py")}
+    words: dict[str, Any] = {"workdir": workdir, "command": ("python", "-u", "src/a.py", "os.py")}
     subject = context_of(image_of(GOOD, layer), env={"PYTHONPATH": env} if env else {}, **words)
     (one,) = hiding_modules(subject, {SITE})
     assert (one.code, one.severity) == (Code.FILES_DIFFER, Severity.ERROR if env else Severity.WARNING)
