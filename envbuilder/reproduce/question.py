@@ -50,10 +50,7 @@ def system_of(os: str | None, catalog: Catalog) -> str | None:
 
 
 def driver_of(reported: Reported, catalog: Catalog) -> str | None:
-    """Return the driver version for the rules.
-
-    A branch means its newest production release; a CUDA limit means the first driver with it.
-    """
+    """Return the driver for the rules: of a branch its newest production release, of a CUDA limit the first with it."""
     if reported.platform == "windows":
         return None
     if reported.driver is not None:
@@ -208,6 +205,7 @@ class Case:
             **(dict.fromkeys(("loaded", "imported"), True) if ran else {}),
             **{name: any(re.fullmatch(tag, image) for image in images) for name, tag in GRAMMAR.images.items()},
             "message": self.messages,
+            "windows_named": (reported.os or "").lower().startswith("win"),
             "lists_driver": any(source.startswith("nvidia-smi") for source in listed),
             "lists_packages": listed.count("package") > _SHORT_LIST,
             "a gpu": self.gpu,

@@ -161,7 +161,7 @@ def with_values(row: MessageMatch, facts: Facts) -> Facts:
         new = versions.major(plain["compiled"]) >= _CUDNN_PER_CUDA_ENDS
         plain["cudnn_wheel"] = f"nvidia-cudnn-cu{_CUDA_OF_CUDNN_9 if new else cuda}"
     of_runtime = old_by(cudnn=plain.get("runtime"))
-    if of_runtime is not None and versions.is_prefix(of_runtime.cudnn, plain["runtime"]):
+    if of_runtime is not None and of_runtime.cudnn != "7" and versions.is_prefix(of_runtime.cudnn, plain["runtime"]):
         plain["runtime_release"] = of_runtime.newest
     if "kernel" in row.values and versions.at_least(row.values["kernel"], row.values["library"]):
         plain["library_is_older"] = ""
