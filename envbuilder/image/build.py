@@ -152,6 +152,9 @@ def ensure(
     before = read_document(workspace.image_record(environment.id), ImageRecord)
     named = before is not None and before.reference == names.reference(environment.image_tag)
     if before and named and before.key == key and not options.no_cache and engine.image(before.image) is not None:
+        if is_moved(before, engine):
+            console.warn(f"{before.reference} named another image; it names the one of {environment.id} again")
+            engine.tag(before.image, before.reference)
         return built_of(environment, before, files, workspace, fresh=False)
     tools = catalog.system(names.TOOLS_SYSTEM) if environment.on_registry_base else None
     bases = {"BASE": base.reference} | ({"TOOLS": base_of(tools).reference} if tools else {})
@@ -261,6 +264,12 @@ def built_of(
         known=read_stored(workspace.known_image(environment.id)) or b"",
         authorities=context.authorities(environment, files),
     )
+
+
+def is_moved(record: ImageRecord, engine: Engine) -> bool:
+    """Return True if the tag of an environment's image names another image now."""
+    tagged = engine.image(record.reference)
+    return tagged is not None and tagged.id != record.image
 
 
 def digests_of(files: Mapping[str, bytes]) -> dict[str, str]:

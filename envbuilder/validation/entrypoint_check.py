@@ -78,8 +78,7 @@ def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: thread
     lines = own.printed.replace(program, "").splitlines()  # some programs repeat their arguments
     printed = ([line.strip() for line in lines if line.strip()] or ["nothing"])[-1][:200]
     about = {"refusal": refusal, "entrypoint": shown, "printed": printed, "limit": _LIMIT >> 20}
-    about |= {"missing": " ".join(answer.missing)[:200]}
-    wrong = terminal_text.line(text.format(result=own.result, **about))
+    wrong = terminal_text.line(text.format(result=own.result, answer=answer, **about))
     whose = f"user {user or image.user or 'root'}"
     fixes = [_TEXTS.fix, *(_TEXTS.ends[name]["fix"] for name in names if name and "fix" in _TEXTS.ends[name])]
     finding = found("user_start", severity, user=whose, wrong=wrong, errors=own.printed[-1000:], fix=fixes[-1])

@@ -222,9 +222,8 @@ def _python(subject: ImageContext) -> Iterator[Finding]:
     first = {name: path for name, path, row in reversed(rows) if may(row, subject.user, "x")}
     others = [name for name in names if name in first and not _has_tensorflow(subject, first[name])]
     if not subject.is_managed:  # another Python than that of an environment may find TensorFlow elsewhere
-        notes = ((name, posixpath.normpath(f"{first[name]}/../../pyvenv.cfg")) for name in others)
-        texts = ((name, subject.files.content(path)) for name, path in notes)
-        others = [name for name, text in texts if text is not None and not SYSTEM_SITE.search(text)]
+        notes = ((one, subject.files.content(posixpath.normpath(f"{first[one]}/../../pyvenv.cfg"))) for one in others)
+        others = [name for name, text in notes if text is not None and not SYSTEM_SITE.search(text)]
     nowhere = next(filter(None, (_nowhere(subject, name) for name in names)), "")
     if subject.is_managed and (nowhere or not first):
         yield found("no_python_in_path", why=nowhere or "is not in the image")

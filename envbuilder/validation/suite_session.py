@@ -63,7 +63,6 @@ class Progress:
 
 
 def progress_of(task: Task) -> Callable[[Progress], None]:
-
     def show(progress: Progress) -> None:
         task.update("validate", progress.ended, progress.checks)
         task.log(f"{progress.name} {progress.kind}")

@@ -12,7 +12,7 @@ from envbuilder.engine.port import Engine
 from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
 from envbuilder.image import names, removed_files
-from envbuilder.image.build import Built, ImageRecord, built_of, digests_of, stored_build
+from envbuilder.image.build import Built, ImageRecord, built_of, digests_of, is_moved, stored_build
 from envbuilder.image.context import build_files
 from envbuilder.image.wheel_records import read_pins
 from envbuilder.matrix import Budgets
@@ -49,6 +49,9 @@ def validate_target(
         found = _of_matrices(target, matrix, workspace, catalog)
         if found is None:
             raise UsageError(f"{target}: built, but not in any known matrix", hint="name its matrix with --matrix")
+        if is_moved(found[0].record, engine):
+            text = f"{found[0].record.reference} names another image than the one that was built"
+            raise UsageError(text, hint=f"envbuilder build {target} sets the tag again")
         request = replace(request, budgets=found[1]).of(found[0])
     else:
         request = _of_image(request, matrix, engine, workspace, catalog)

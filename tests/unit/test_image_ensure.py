@@ -20,7 +20,7 @@ from envbuilder.engine.port import BuildRequest, Image
 from envbuilder.environment import Environment
 from envbuilder.errors import BuildFailedError, InputError, UsageError
 from envbuilder.image import context, lockfile, names
-from envbuilder.image.build import BuildOptions, Built, build_logged, ensure, stored_build
+from envbuilder.image.build import BuildOptions, Built, build_logged, ensure, is_moved, stored_build
 from envbuilder.image.context import build_files, ensure_lock, ensure_packages, stale, standalone, unused, write_context
 from envbuilder.image.host_settings import REPOSITORY
 from envbuilder.support.console import Step
@@ -148,6 +148,15 @@ def test_repository_names_the_image_which_is_built(workspace: Workspace, monkeyp
     tagged = msgspec.structs.replace(vetted(), tag="team-2.20")
     third = ensure(tagged, load(), workspace, engine, lambda _: None)
     assert (third.record.reference, third.record.key) == ("team/tensorflow:team-2.20", first.record.key)
+
+
+def test_tag_that_was_moved_to_another_image_is_set_again(workspace: Workspace) -> None:
+    engine = FakeEngine().with_base()
+    record = made(workspace, engine).record
+    engine.tag(record.image, "another:name")
+    engine.tag(BASE, record.reference)
+    assert is_moved(record, engine)
+    assert (made(workspace, engine).fresh, is_moved(record, engine)) == (False, False)
 
 
 def test_record_of_a_known_image_is_in_no_build_and_stays(workspace: Workspace) -> None:
