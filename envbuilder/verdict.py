@@ -17,7 +17,7 @@ Word = Literal["PASSED", "FAILED", "INCONCLUSIVE"]
 
 LEVELS: tuple[CheckLevel, ...] = ("static", "load", "cpu", "gpu", "multi-gpu")
 
-SCHEMA = "envbuilder/verdict/v1"
+SCHEMA: Literal["envbuilder/verdict/v1"] = "envbuilder/verdict/v1"
 
 
 class Measurement(msgspec.Struct, frozen=True):
@@ -161,7 +161,7 @@ def every_on(modes: Iterable[bool | None]) -> bool | None:
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The source of every report, attestation and JSON output."""
 
-    schema: str = SCHEMA
+    schema: Literal["envbuilder/verdict/v1"] = SCHEMA
     environment: Environment | None
     image: ImageRef
     lock: str
@@ -236,7 +236,8 @@ def contradiction(verdict: Verdict) -> str:
     flavor = verdict.environment.flavor if verdict.environment else "gpu" if "gpu" in verdict.requires else "cpu"
     if verdict.verdict == "PASSED" and not verdict.simulated:
         skipped = {finding for check in verdict.checks if check.outcome == "skipped" for finding in check.findings}
-        errors = {one for one in verdict.findings if one.severity is Severity.ERROR} - skipped
+        every = (*verdict.findings, *(verdict.environment.findings if verdict.environment else ()))
+        errors = {one for one in every if one.severity is Severity.ERROR} - skipped
         bad = [check.name for check in verdict.checks if check.outcome != "skipped" and not is_passed(check)]
         if bad or errors:
             return f"it says PASSED, but its own results give errors: {', '.join(bad) or 'in no check'}"

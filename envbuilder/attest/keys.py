@@ -14,7 +14,6 @@ from typing import Any
 from envbuilder.attest.requirements import moment
 from envbuilder.errors import PublishError, UsageError, of_system
 from envbuilder.support import decoding
-from envbuilder.workspace import read_users
 
 PRIVATE, PUBLIC = "envbuilder.key", "envbuilder.pub"  # the files that `create` makes
 _EXPIRES, _SECRET = "Expires: ", "PRIVATE KEY"
@@ -89,7 +88,7 @@ def load_private(path: Path, *, password: str | None = None) -> PrivateKey:
 
 def is_public(path: Path) -> bool:
     """Return True for a file with public keys and no private one. Raises UsageError if it cannot be read."""
-    text = decoding.written(read_users(path, decoding.SMALL)) if path.is_file() else ""  # a pipe can be read once
+    text = decoding.written(_read(path)) if path.is_file() else ""  # a pipe can be read once
     return "PUBLIC KEY" in text and _SECRET not in text
 
 
@@ -118,7 +117,7 @@ def _blocks(path: Path, *, private: bool) -> list[tuple[str, datetime | None, by
 
     No error repeats a line that is not understood: it may be a secret.
     """
-    text = decoding.written(read_users(path, decoding.SMALL))
+    text = decoding.written(_read(path))
     if not private and _SECRET in text:
         raise UsageError(f"{path} holds a private key", hint=f"verify with the public half, {PUBLIC}")
     lines = text.splitlines()
@@ -172,6 +171,13 @@ def _write_new(path: Path, data: bytes, mode: int) -> None:
 
 def _taken(path: Path) -> UsageError:
     return UsageError(f"{path} exists and is never overwritten", hint="choose another folder, or move it away")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return decoding.file_content(path, piped=True)
+    except (OSError, decoding.DamagedError) as error:
+        raise UsageError(f"{path}: {getattr(error, 'strerror', error)}", hint="give the path of a PEM file") from error
 
 
 def _cryptography() -> tuple[Any, Any, type[Exception], type[Exception]]:

@@ -210,8 +210,7 @@ def _understood(digest: str, statement: Statement) -> Meaning:
     if kind == TEST_RESULT:
         found: FailedResult = parsed(statement.predicate, FailedResult, "a test result", ())
         if found.result not in get_args(Result):
-            text = f"a trusted test result says {found.result!r}, which is not a known word"
-            return Unread(Reason.UNKNOWN_WORD, text)
+            return Unread(Reason.UNKNOWN_WORD, f"a trusted test result says {found.result!r}, not a known word")
         return found if found.result == "FAILED" or found.checks else None
     if kind == NOTICE:
         notice: Notice = parsed(statement.predicate, Notice, "a notice", ())
@@ -219,8 +218,7 @@ def _understood(digest: str, statement: Statement) -> Meaning:
         return notice
     if kind != VERDICT:
         return Unread(Reason.NEWER_SCHEMA, f"a trusted statement of type {kind}, which this version cannot read")
-    predicate: dict[str, Any] = parsed(statement.predicate, dict[str, Any], "a verdict")
-    said = decoding.converted(predicate.get("verdict"), dict[str, Any], "not a verdict")
+    said = decoding.converted(parsed(statement.predicate, dict, "a verdict").get("verdict"), dict, "no verdict")
     schema, checks = said.get("schema"), said.get("checks")
     if schema != SCHEMA:
         return Unread(Reason.NEWER_SCHEMA, f"a trusted verdict of schema {schema!r}, which cannot be read")

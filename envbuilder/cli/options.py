@@ -37,9 +37,9 @@ def moment(text: str, now: datetime) -> datetime:
         if text.endswith("d") and text[:-1].isdigit():
             return now - timedelta(days=int(text[:-1]))
         time = datetime.fromisoformat(text)
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise UsageError(f"{text!r} is not a time", hint="a date (2026-11-20) or an age in days (30d)") from error
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 class _Given:

@@ -26,6 +26,7 @@ def command(
     from envbuilder.catalog.store import load
     from envbuilder.choice import SHIPPED, VETTED, local_matrices
     from envbuilder.errors import UsageError
+    from envbuilder.publish.attached_statements import PublishedVerdicts
     from envbuilder.publish.verify_request import fetch, standings
     from envbuilder.report.page import write
     from envbuilder.report.report_data import collect
@@ -45,6 +46,7 @@ def command(
     ):
         if is_given and has is None:
             raise UsageError(f"{name} needs {other}", hint=f"add {other} {value}, or leave {name} out")
+    standings(PublishedVerdicts(), on, max_age, catalog.gpu_names)  # refuses words before anything is fetched
     found = None
     if repository is not None:
         with (shown := Console()).live(), shown.task(repository) as task:

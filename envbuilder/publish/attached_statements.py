@@ -16,6 +16,7 @@ from envbuilder.registry.client import Repository
 from envbuilder.registry.errors import MalformedError, RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.manifests import Manifest, ambiguity, config_digest, digest_of, only_image
 from envbuilder.registry.referrers import contents, listing, subject_of
+from envbuilder.support.terminal_text import line
 from envbuilder.support.threads import WORKERS, in_parallel, within
 from envbuilder.verdict import Verdict
 
@@ -78,7 +79,7 @@ def published(
             return None
 
     def leave_out(name: str, why: RegistryRefusedError | Refusal) -> None:
-        say(f"warning: the report leaves {repository.reference.at(name)} or a verdict on it out: {why.message}")
+        say(line(f"warning: the report leaves {repository.reference.at(name)} or a verdict on it out: {why.message}"))
 
     found, done = PublishedVerdicts(), set[str]()
     for start in range(0, len(names), WORKERS):

@@ -15,15 +15,15 @@ from urllib.parse import urlencode, urljoin, urlsplit
 import msgspec
 import requests
 from requests.adapters import HTTPAdapter
-from requests.utils import get_environ_proxies, prepend_scheme_if_needed, select_proxy
+from requests.utils import get_environ_proxies, select_proxy
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-from envbuilder.errors import InfrastructureError, Reason, first_cause
+from envbuilder.errors import Reason, first_cause
 from envbuilder.registry.errors import MalformedError, RegistryFailedError, RegistryRefusedError, parsed
 from envbuilder.registry.manifests import MAX_DOCUMENT, MEDIA_TYPES, Descriptor, Manifest, digest_of, shape_of
 from envbuilder.registry.reference import Reference, is_address, is_loopback
-from envbuilder.support.certificates import authorities
+from envbuilder.support.certificates import authorities, check_proxy
 from envbuilder.support.docker_config import Login, find_login
 from envbuilder.support.http_headers import known_scheme, next_links
 from envbuilder.support.terminal_text import hide
@@ -90,16 +90,8 @@ class Repository:
         self.reference, self._environment = reference, os.environ if environment is None else environment
         self._authorities = authorities(self._environment)
         self._adapter = HTTPAdapter(pool_maxsize=WORKERS)
-        address = f"https://{reference.host}/"
-        try:
-            if not reference.loopback and (proxy := select_proxy(address, get_environ_proxies(address))):
-                proxy = prepend_scheme_if_needed(proxy, "http")  # type: ignore[no-untyped-call]
-                if not urlsplit(proxy).hostname:
-                    raise ValueError  # noqa: TRY301 - as the library does for others
-                self._adapter.proxy_manager_for(proxy)
-        except (ValueError, TypeError, HTTPError) as error:  # TypeError: requests, for a login without a host
-            hint = "HTTPS_PROXY=http://HOST:PORT, or NO_PROXY=HOST"
-            raise InfrastructureError("the proxy in HTTPS_PROXY or ALL_PROXY cannot be used", hint=hint) from error
+        if not reference.loopback:
+            check_proxy(f"https://{reference.host}/")
         self._authorization, self._base, self._excuse = dict[str, str](), "", ""  # the first: headers by scope
 
     def manifest(self, target: str, *, limit: int = MAX_DOCUMENT) -> Manifest | None:
@@ -156,8 +148,8 @@ class Repository:
         """List every tag. Raises RegistryRefusedError if the repository does not exist, and for too many."""
         names: list[str] = []
         for response in self.pages("tags/list?n=1000", expect=(_OK, _EMPTY, _PART)):
-            whole = response.content if response.status == _OK else b""
-            names += parsed(whole, _TagList, f"a list of tags of {self.reference.name}").tags or ()
+            content = response.content if response.status == _OK else b""
+            names += parsed(content, _TagList, f"a list of tags of {self.reference.name}", ()).tags or ()
             if len(names) > MAX_TAGS:
                 raise RegistryRefusedError(Reason.TOO_MANY, f"more than {MAX_TAGS} tags", hint="delete unused tags")
         return tuple(sorted(names))

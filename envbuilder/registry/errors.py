@@ -39,8 +39,6 @@ def parsed(content: bytes | msgspec.Raw, kind: type, what: str, fields: Collecti
     if data.count(b",") > MAX_VALUES:
         raise MalformedError(f"not {what}: it holds more than {MAX_VALUES:,} values")
     try:
-        if fields is not None:
-            return decoding.from_exact_json(data, kind, f"not {what}", fields)
-        return decoding.from_json(data, kind, f"not {what}")
+        return decoding.from_exact_json(data, kind, f"not {what}", fields)
     except decoding.DamagedError as error:
         raise MalformedError(str(error)) from error

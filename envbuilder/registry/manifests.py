@@ -90,9 +90,10 @@ def ambiguity(manifest: Manifest) -> tuple[Reason, str] | None:
     types = [one for one in dict.fromkeys((shape.media_type, manifest.media_type)) if one]
     if len(types) > 1:
         return Reason.AMBIGUOUS, f"it says that it is {types[0][:100]!r}, and the registry {types[1][:100]!r}"
-    is_artifact = shape.artifact_type or (shape.config is not None and shape.config.media_type not in _CONFIGS)
-    if is_artifact or (shape.manifests is not None and (shape.layers is not None or shape.config is not None)):
-        return Reason.AMBIGUOUS, "it is an artifact of another kind, or an image and an index at once"
+    config, has_layers = shape.config.media_type if shape.config else None, shape.layers is not None
+    is_index = shape.manifests is not None and not has_layers and config is None
+    if shape.artifact_type or not (is_index or (shape.manifests is None and has_layers and config in _CONFIGS)):
+        return Reason.AMBIGUOUS, "it is an artifact of another kind, or no image or index, or both at once"
     if not {*types} <= {*(_IMAGES if shape.manifests is None else _INDEXES)}:
         return Reason.AMBIGUOUS, f"its content is not that of the type {types[0][:100]!r}"
     return None if shape.manifests is None else _several(shape.manifests)

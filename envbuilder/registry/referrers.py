@@ -76,6 +76,9 @@ class Listing:
     unlisted: RegistryRefusedError | None = None
 
 
+_Own = tuple[tuple[Manifest, ...], RegistryRefusedError | None]
+
+
 def fallback_tag(digest: str) -> str:
     return digest.replace(":", "-")
 
@@ -133,7 +136,7 @@ def listing(repository: Repository, digest: str) -> Listing:
     Raises RegistryRefusedError if the registry's own list is invalid or too long.
     """
     found, from_api = _lists(repository, digest)
-    own, unlisted = _from_own_tags(repository, digest) if from_api is None else ((), None)
+    own, unlisted = _from_own_tags(repository, digest, found) if from_api is None else ((), None)
     # Anybody can write the list under the tag: a document's manifest, or the API, says its type.
     found |= {one.digest: shape_of(one).artifact_type.casefold() for one in own} | (from_api or {})
     claimed = frozenset() if from_api is None else frozenset(found) - from_api.keys()
@@ -209,19 +212,21 @@ def _types(entries: Iterable[msgspec.Raw], before: Mapping[str, str] = {}) -> di
     return found
 
 
-def _from_own_tags(repository: Repository, digest: str) -> tuple[tuple[Manifest, ...], RegistryRefusedError | None]:
-    """Find documents by the tags that nobody else writes; none, and why, if the registry does not list tags."""
+def _from_own_tags(repository: Repository, digest: str, known: object = None) -> _Own:
+    """Find documents by the tags that nobody else writes; and why, if the registry does not list all tags."""
     try:
-        tags = [tag for tag in repository.tags() if subject_of(tag) == digest and tag != fallback_tag(digest)]
+        tags = {tag for tag in repository.tags() if subject_of(tag) == digest}
     except RegistryRefusedError as error:
         if error.fault in (Reason.ACCESS_DENIED, Reason.REJECTED, Reason.NOT_THERE):
             return (), error
         raise
-    found = in_parallel(repository.manifest, tags)
-    for tag, manifest in zip(tags, found, strict=True):
+    is_cut = bool(known) and fallback_tag(digest) not in tags
+    own = sorted(tags - {fallback_tag(digest)})
+    found = in_parallel(repository.manifest, own)
+    for tag, manifest in zip(own, found, strict=True):
         if manifest is not None and not tag.endswith(manifest.digest[7:23]):
             raise RegistryRefusedError(Reason.ALTERED, f"{tag} leads to another document: {manifest.digest}")
-    return tuple(filter(None, found)), None
+    return tuple(filter(None, found)), RegistryRefusedError(Reason.REJECTED, "its list lacks some") if is_cut else None
 
 
 def _list_under_tag(repository: Repository, subject: str, documents: tuple[Descriptor, ...]) -> None:

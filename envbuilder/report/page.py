@@ -65,7 +65,7 @@ def _render(page: PageContent, material: Material, generated: str) -> str:
 def _data(page: PageContent, material: Material) -> Markup:
     """Return the runs of all strips and the packages of their locks, for the comparison, as JSON within a script."""
     runs = {run.id: _compared(run) for one in page.environments for run in (*one.strip, one.run)}
-    text = decoding.lossy(decoding.to_json({"runs": runs, "packages": material.packages}))
+    text = terminal_text.json_text(decoding.lossy(decoding.to_json({"runs": runs, "packages": material.packages})))
     for character in "<>&":  # so that nothing in it ends the script
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)  # noqa: S704

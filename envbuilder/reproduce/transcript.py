@@ -127,10 +127,11 @@ def read_report(report: str) -> str:
     try:
         if report == "-":
             return read_text(sys.stdin.buffer)
-        with Path(report).open("rb") as stream:
+        with decoding.unblocked(Path(report)) as stream:
+            decoding.wait_for(stream, decoding.READ_S)
             return read_text(stream)
-    except OSError as error:
-        reason = error.strerror or str(error)
+    except (OSError, decoding.DamagedError) as error:
+        reason = getattr(error, "strerror", "") or str(error)
         raise InputError((Problem(report, 0, "", reason),), hint="give a file, or - for standard input") from error
 
 

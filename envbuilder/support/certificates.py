@@ -1,11 +1,16 @@
-"""The certificate authorities that the environment names."""
+"""The certificate authorities and the proxy that the environment names."""
 
 import ssl
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from envbuilder.errors import UsageError
+from requests.adapters import HTTPAdapter
+from requests.utils import get_environ_proxies, prepend_scheme_if_needed, select_proxy
+from urllib3.exceptions import HTTPError
+
+from envbuilder.errors import InfrastructureError, UsageError
 
 _VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
@@ -30,3 +35,16 @@ def _check(name: str, bundle: Path) -> None:
     except OSError as error:
         problem = problem if isinstance(error, ssl.SSLError) else str(error)  # which may be about SSLKEYLOGFILE
     raise UsageError(f"{name} is {bundle}: {problem}", hint=f"export {name}=BUNDLE.pem, or unset {name}")
+
+
+def check_proxy(address: str) -> None:
+    """Raise InfrastructureError if the proxy for an address cannot be used."""
+    try:
+        if proxy := select_proxy(address, get_environ_proxies(address)):
+            proxy = prepend_scheme_if_needed(proxy, "http")  # type: ignore[no-untyped-call]
+            if not urlsplit(proxy).hostname:
+                raise ValueError  # noqa: TRY301 - as the library does for others
+            HTTPAdapter().proxy_manager_for(proxy)
+    except (ValueError, TypeError, HTTPError) as error:  # TypeError: requests, for a login without a host
+        hint = "HTTPS_PROXY=http://HOST:PORT, or NO_PROXY=HOST"
+        raise InfrastructureError("the proxy in HTTPS_PROXY or ALL_PROXY cannot be used", hint=hint) from error

@@ -86,12 +86,14 @@ def from_loose_json(data: bytes, what: str = "not JSON as Python reads it") -> o
         return found
 
 
-def from_exact_json(data: bytes, kind: type[T], what: str, fields: Iterable[str]) -> T:
+def from_exact_json(data: bytes, kind: type[T], what: str, fields: Iterable[str] | None) -> T:
     """Decode JSON as a type. Raises DamagedError if a key is there twice: readers differ in which value they take.
 
     A key that differs only in case from a field of its object does not fit. With ``fields``, keys that differ only in
     case are equal, and these fields are spelled as they are here in every object: Go's readers ignore case.
     """
+    if fields is None:  # as it is
+        return from_json(data, kind, what)
     spelling = {field.casefold(): field for field in fields}
 
     def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -179,14 +181,26 @@ SMALL, LARGE, LARGEST = 16 << 20, 256 << 20, 4 << 30
 READ_S = 15.0  # in which a pipe or a terminal ends
 
 
+def unblocked(path: Path) -> io.BufferedReader:
+    """Open a file; a pipe without waiting for its writer."""
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115 - its reader's
+    os.set_blocking(file.fileno(), True)
+    return file
+
+
+def wait_for(file: io.BufferedReader, seconds: float) -> None:
+    """Wait for a byte, or for the end. Raises DamagedError if neither comes: nobody may ever write to a pipe."""
+    if not select.select([file], [], [], max(0.0, seconds))[0]:
+        raise DamagedError(f"not read in {READ_S:g} s; is it a pipe or terminal that nothing writes to?")
+
+
 def file_content(path: Path, most: int = SMALL, *, piped: bool = False) -> bytes:
     """Read a file. Raises OSError, and DamagedError for one above ``most`` bytes, such as a device.
 
     A pipe is refused unless ``piped`` is set, and waited for within READ_S: nobody may ever write to it.
     """
     ends = time.monotonic() + READ_S
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        os.set_blocking(file.fileno(), True)
+    with unblocked(path) as file:
         state = os.fstat(file.fileno())
         is_plain = stat.S_ISREG(state.st_mode)
         size, most = (state.st_size, most) if is_plain else (0, min(most, LARGE))
@@ -194,8 +208,8 @@ def file_content(path: Path, most: int = SMALL, *, piped: bool = False) -> bytes
             raise DamagedError("it is a pipe or a terminal")
         pieces, left = [file.read(size)] if size <= most else [], most + 1 - size
         while left > 0:
-            if not is_plain and not select.select([file], [], [], max(0.0, ends - time.monotonic()))[0]:
-                raise DamagedError(f"not read in {READ_S:g} s; is it a pipe or terminal that nothing writes to?")
+            if not is_plain:
+                wait_for(file, ends - time.monotonic())
             if not (piece := file.read1(min(left, io.DEFAULT_BUFFER_SIZE << 7))):
                 break
             pieces.append(piece)
