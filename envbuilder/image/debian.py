@@ -12,43 +12,30 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
+
 from envbuilder.engine.archive import MODIFIED
 from envbuilder.errors import InfrastructureError
 from envbuilder.image import host_settings
 from envbuilder.pypi.index_config import without_credentials
 from envbuilder.support import decoding, subprocesses
-from envbuilder.workspace import place_in_memory, temporary_folder, writing
+from envbuilder.workspace import packaged_yaml, place_in_memory, temporary_folder, writing
 
 PACKAGES = ("python3", "python3-venv", "ca-certificates")
-# Documentation and translations are left out; copyright files stay, because licences ask for them.
-_DPKG = (
-    "path-exclude=/usr/share/man/*",
-    "path-exclude=/usr/share/locale/*",
-    "path-exclude=/usr/share/doc/*",
-    "path-include=/usr/share/doc/*/copyright",
-)
-# By a hook: mmdebstrap itself filters the essential packages in Python, which takes 8 of 30 s. dpkg installs them
-# again, and puts back what stays. The three folders keep their times.
-_EXCLUDE = (
-    f'printf "%s\\n" {shlex.join(_DPKG)} >"$1/etc/dpkg/dpkg.cfg.d/99mmdebstrap"; '
-    'for at in "$1/usr/share/man" "$1/usr/share/locale" "$1/usr/share/doc"; do '
-    'touch -r "$at" "$1/tmp/time"; rm -rf "$at"/*; touch -r "$1/tmp/time" "$at"; done; rm "$1/tmp/time"'
-)
-# mmdebstrap copies this host's name and name servers in, and writes our options and mirror down; caches and logs
-# differ from run to run. The list of packages stays: it says what the image holds.
-_CLEAN = (
-    ': > "$1/etc/hostname"; : > "$1/etc/resolv.conf"; '
-    'rm -f "$1/etc/apt/apt.conf.d/99mmdebstrap" "$1/etc/machine-id" "$1/var/cache/ldconfig/aux-cache"; '
-    'rm -f "$1/var/log/dpkg.log" "$1/var/log/alternatives.log" "$1/var/log/bootstrap.log"; '
-    'rm -rf "$1/var/log/apt" "$1/var/lib/apt/lists" "$1/var/cache/apt/archives" "$1/run/lock/"*; '
-    'mkdir -p "$1/var/lib/apt/lists/partial" "$1/var/cache/apt/archives/partial"; '
-    'sed -i -E "s#//[^/@ ]*@#//#" "$1/etc/apt/sources.list"'
-)
 # Bookworm alone demands a merged /usr and brings perl (55 MB) to merge it with; mmdebstrap can lay it out merged. Then
 # this package says so, without which apt takes usrmerge, and with it perl.
 IS_MERGED = {"bookworm": ("usr-is-merged",)}
 _ROOM = 2 << 30
 _MOST_OF_A_LINE = 1 << 16
+
+
+class _Hooks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    dpkg: tuple[str, ...]
+    exclude: str
+    clean: str
+
+
+_HOOKS = packaged_yaml("image/debian.yaml", _Hooks)
 
 
 class _UpdatesError(InfrastructureError):
@@ -57,7 +44,7 @@ class _UpdatesError(InfrastructureError):
 
 def recipe(suite: str) -> str:
     """Return a digest of everything that decides a bootstrap's content, except the versions of packages."""
-    text = repr((suite, PACKAGES, _DPKG, _CLEAN, MODIFIED, _merging(suite)))
+    text = repr((suite, PACKAGES, _HOOKS.dpkg, _HOOKS.clean, MODIFIED, _merging(suite)))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -124,8 +111,8 @@ def _mmdebstrap(suite: str, part: Path, mirrors: tuple[str, ...], report: Callab
         f"--include={','.join(PACKAGES)}",
         *_merging(suite),
         *(f"--aptopt={option}" for option in proxies),
-        f"--extract-hook={_EXCLUDE}",
-        f"--customize-hook={_CLEAN}",
+        f"--extract-hook={_HOOKS.exclude.format(dpkg=shlex.join(_HOOKS.dpkg))}",
+        f"--customize-hook={_HOOKS.clean}",
         "--format=tar",
         suite,
         str(part),

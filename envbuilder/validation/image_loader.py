@@ -23,7 +23,6 @@ from envbuilder.validation.layer_scan import PATHS, Binary
 _INFO = r"\A(?P<site>{})/(?P<folder>[^/]+\.(?:dist|egg)-info)(?:/(?P<leaf>[^/]+))?\Z"
 _UNLISTED = ("RECORD", "RECORD.jws", "RECORD.p7s")
 _PROGRAMS = ("[console_scripts]", "[gui_scripts]")
-DYNLOAD = "/lib-dynload/"  # The folder of extension modules in a Python's own library
 OF_PACKAGE = 3000  # Bytes of memory for one file of metadata
 _OF_SYSTEMS = ("usr", "usr/local")  # Prefixes that a Python shares with the system
 Rows = Mapping[str, str]  # Path in the image → digest in RECORD (`sha256=…`), '' if it has none
@@ -348,7 +347,7 @@ class ImagePython(LocalPython):
     def objects(self, search: Search) -> list[str]:
         places = tuple(f"{site}/" for site in self.sites)
         inside = (path for path, entry in self._files.paths.items() if entry.row.kind in ("file", "link"))
-        own = (path for path in inside if path.startswith(places) or DYNLOAD in path)
+        own = (path for path in inside if path.startswith(places) or PATHS["own-modules"].search(path))
         return sorted({search.real(path) for path in own if PATHS["object"].search(path)})
 
 

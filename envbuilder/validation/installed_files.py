@@ -19,7 +19,6 @@ from envbuilder.validation.file_areas import Difference, Event, Reported, Report
 from envbuilder.validation.image_claims import build_note, carried_list
 from envbuilder.validation.image_context import CheckOutput, ImageContext, escaped, found, listed, output, some
 from envbuilder.validation.image_loader import (
-    DYNLOAD,
     SYSTEM_SITE,
     InstalledPackage,
     distributions,
@@ -342,7 +341,7 @@ def _installed(subject: ImageContext, sites: set[str]) -> tuple[set[str], set[st
         if (site := site_of(path)) in sites:
             tops[subject.is_added(path)].add(re.split("[/.]", path[len(site) + 1 :], maxsplit=1)[0])
         elif (found := PATHS["stdlib"].match(path)) is not None:
-            tops[1].add(re.split("[/.]", path[found.end() :].removeprefix(DYNLOAD[1:]), maxsplit=1)[0])
+            tops[1].add(re.split("[/.]", path[found.end() :], maxsplit=1)[0])
     return tops
 
 

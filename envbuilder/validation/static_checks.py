@@ -17,16 +17,7 @@ from envbuilder.probes.suite.runtime_libraries import cudnn_conflict
 from envbuilder.support import decoding, dpkg_status
 from envbuilder.support.architectures import ARCHS
 from envbuilder.validation.image_context import SHOWN, CheckOutput, ImageContext, found, instruction, listed, output
-from envbuilder.validation.image_loader import (
-    DYNLOAD,
-    LOADED,
-    OF_PACKAGE,
-    Unmet,
-    distributions,
-    python_of,
-    site_of,
-    unmet,
-)
+from envbuilder.validation.image_loader import LOADED, OF_PACKAGE, Unmet, distributions, python_of, site_of, unmet
 from envbuilder.validation.installed_files import area_output, compared
 from envbuilder.validation.layer_scan import INSTRUCTION, PATHS, VARIABLE, secrets_in
 from envbuilder.versions import key_or_none, minor
@@ -227,7 +218,7 @@ def _missing(name: str, places: Sequence[Unmet], of_python: Severity, *, brought
     """
     users = sorted({user for _, user, _ in places})
     is_core = any(re.search(r"\.(?:cpython-|abi3\.)[^/]*\Z|/tensorflow", root) for root, _, _ in places)
-    core = of_python if all(DYNLOAD in root for root, _, _ in places) else Severity.ERROR
+    core = of_python if all(PATHS["own-modules"].search(root) for root, _, _ in places) else Severity.ERROR
     severity = core if is_core and not brought else Severity.WARNING
     user, tried = posixpath.basename(users[0]), ", ".join(places[0][2][:12])
     return found("missing_library", severity, name=name, user=user, users=", ".join(users[:4]), tried=tried)
