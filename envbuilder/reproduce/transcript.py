@@ -128,8 +128,7 @@ def read_report(report: str) -> str:
         if report == "-":
             return read_text(sys.stdin.buffer)
         with decoding.unblocked(Path(report)) as stream:
-            decoding.wait_for(stream, decoding.READ_S)
-            return read_text(stream)
+            return read_text(decoding.awaited(stream, decoding.READ_S))
     except (OSError, decoding.DamagedError) as error:
         reason = getattr(error, "strerror", "") or str(error)
         raise InputError((Problem(report, 0, "", reason),), hint="give a file, or - for standard input") from error

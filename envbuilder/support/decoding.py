@@ -188,10 +188,11 @@ def unblocked(path: Path) -> io.BufferedReader:
     return file
 
 
-def wait_for(file: io.BufferedReader, seconds: float) -> None:
+def awaited(file: io.BufferedReader, seconds: float) -> io.BufferedReader:
     """Wait for a byte, or for the end. Raises DamagedError if neither comes: nobody may ever write to a pipe."""
     if not select.select([file], [], [], max(0.0, seconds))[0]:
         raise DamagedError(f"not read in {READ_S:g} s; is it a pipe or terminal that nothing writes to?")
+    return file
 
 
 def file_content(path: Path, most: int = SMALL, *, piped: bool = False) -> bytes:
@@ -208,9 +209,8 @@ def file_content(path: Path, most: int = SMALL, *, piped: bool = False) -> bytes
             raise DamagedError("it is a pipe or a terminal")
         pieces, left = [file.read(size)] if size <= most else [], most + 1 - size
         while left > 0:
-            if not is_plain:
-                wait_for(file, ends - time.monotonic())
-            if not (piece := file.read1(min(left, io.DEFAULT_BUFFER_SIZE << 7))):
+            ready = file if is_plain else awaited(file, ends - time.monotonic())
+            if not (piece := ready.read1(min(left, io.DEFAULT_BUFFER_SIZE << 7))):
                 break
             pieces.append(piece)
             left -= len(piece)
