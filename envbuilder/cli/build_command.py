@@ -2,13 +2,10 @@
 
 from typing import Any
 
-import click
-
-from envbuilder.cli.options import parameters
+from envbuilder.cli.options import declared
 from envbuilder.cli.run_command import run_matrix
 
 
-@click.command("build")
-@parameters("build")
+@declared("build")
 def command(form: str, *, allow: tuple[str, ...], **values: Any) -> None:  # noqa: ANN401 - click's values
     run_matrix(values, form, allow, validate=False)

@@ -1,13 +1,10 @@
 """``envbuilder capture``: describe an environment for a report."""
 
 import shlex
-import sys
 from importlib import resources
 from pathlib import Path
 
-import click
-
-from envbuilder.cli.options import parameters
+from envbuilder.cli.options import declared
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.support import decoding, subprocesses
 from envbuilder.workspace import packaged
@@ -15,9 +12,7 @@ from envbuilder.workspace import packaged
 PROBE = "probes/capture.py"
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--python", default=sys.executable)
-@parameters("capture")
+@declared("capture")
 def command(python: str, output: Path | None, *, script: bool) -> None:
     from envbuilder.cli.output import write_output
 

@@ -5,7 +5,7 @@ from functools import partial
 import click
 
 from envbuilder.catalog import store
-from envbuilder.cli.options import parameters
+from envbuilder.cli.options import declared
 from envbuilder.cli.output import finish
 from envbuilder.support.console import Console
 
@@ -20,8 +20,7 @@ class _Catalog(click.Group):
 def command() -> None: ...
 
 
-@command.command("list")
-@parameters("catalog list")
+@declared("catalog list", command)
 def list_command(table: str | None, form: str, *, selectors: tuple[str, ...], verbose: bool) -> None:
     from envbuilder.cli import catalog_listing as listing
 
@@ -29,8 +28,7 @@ def list_command(table: str | None, form: str, *, selectors: tuple[str, ...], ve
     finish(found, form, partial(listing.as_text, table=table, sources=verbose))
 
 
-@command.command("table")
-@parameters("catalog table")
+@declared("catalog table", command)
 def table_command(table: str | None, form: str) -> None:
     from envbuilder.jobs import compatibility
 
@@ -39,8 +37,7 @@ def table_command(table: str | None, form: str) -> None:
     finish(compatibility.compatibility(catalog, table), form, as_text)
 
 
-@command.command("verify")
-@parameters("catalog verify")
+@declared("catalog verify", command)
 def verify_command(version: tuple[str, ...], form: str, *, binary: bool, fresh: bool, everything: bool) -> None:
     from envbuilder.pypi.client import open_index
     from envbuilder.refresh import evidence, verify_catalog
@@ -51,8 +48,7 @@ def verify_command(version: tuple[str, ...], form: str, *, binary: bool, fresh: 
     finish(found, form, partial(as_text, everything=everything))
 
 
-@command.command("refresh")
-@parameters("catalog refresh")
+@declared("catalog refresh", command)
 def refresh_command(version: tuple[str, ...], package: str | None, form: str, *, write: bool) -> None:
     from envbuilder.pypi.client import open_index
     from envbuilder.refresh import evidence, propose, rows_file
@@ -65,8 +61,7 @@ def refresh_command(version: tuple[str, ...], package: str | None, form: str, *,
     finish(found, form, propose.as_text)
 
 
-@command.command("inspect")
-@parameters("catalog inspect")
+@declared("catalog inspect", command)
 def inspect_command(image: str, form: str) -> None:
     from envbuilder.engine.docker import connect
     from envbuilder.jobs.base_inspection import inspect_base

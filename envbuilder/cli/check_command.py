@@ -2,13 +2,10 @@
 
 from typing import Any
 
-import click
-
-from envbuilder.cli.options import parameters
+from envbuilder.cli.options import declared
 
 
-@click.command("check")
-@parameters("check")
+@declared("check")
 def command(form: str, distributions: tuple[str, ...], *, no_avx: bool, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish, warn_of_age

@@ -4,14 +4,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import click
 import msgspec
 
-from envbuilder.cli.options import parameters
+from envbuilder.cli.options import declared
 
 
-@click.command("choose")
-@parameters("choose")
+@declared("choose")
 def command(form: str, source: str | None, keys: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401 - click's
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish, warn_of_age

@@ -2,13 +2,10 @@
 
 from datetime import UTC, datetime
 
-import click
-
-from envbuilder.cli.options import moment, parameters
+from envbuilder.cli.options import declared, moment
 
 
-@click.command("clean")
-@parameters("clean")
+@declared("clean")
 def command(
     form: str, *, everything: bool, cache_gb: float | None, older_than: str | None, keep_last: int | None, dry_run: bool
 ) -> None:

@@ -4,11 +4,10 @@ import click
 from click.shell_completion import get_completion_class
 
 from envbuilder.cli import COMPLETION, root
-from envbuilder.cli.options import parameters
+from envbuilder.cli.options import declared
 
 
-@click.command("completion")
-@parameters("completion")
+@declared("completion")
 def command(shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None  # noqa: S101 - click has each of the three

@@ -2,13 +2,10 @@
 
 from typing import Literal
 
-import click
-
-from envbuilder.cli.options import parameters
+from envbuilder.cli.options import declared
 
 
-@click.command("controls")
-@parameters("controls")
+@declared("controls")
 def command(names: tuple[str, ...], listed: bool, profile: Literal["quick", "full"], form: str) -> None:  # noqa: FBT001
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish

@@ -3,18 +3,15 @@
 import re
 import sys
 
-import click
 import msgspec
 
-from envbuilder.cli.options import parameters
+from envbuilder.cli.options import declared
 
 _ENGINES = frozenset({"docker", "podman"})
 _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]*")
 
 
-@click.command("diagnose")
-@click.option("--python", default=sys.executable, metavar="PATH|COMMAND")
-@parameters("diagnose")
+@declared("diagnose")
 def command(python: str, captured: str | None, *, startup: bool, form: str) -> None:
     from envbuilder.catalog.store import load
     from envbuilder.cli.capture_command import capture, words_of

@@ -1,12 +1,9 @@
 """``envbuilder doctor``: describe this host, its problems, and the environments that it can run."""
 
-import click
-
-from envbuilder.cli.options import parameters
+from envbuilder.cli.options import declared
 
 
-@click.command("doctor")
-@parameters("doctor")
+@declared("doctor")
 def command(matrix: str | None, selectors: tuple[str, ...], form: str) -> None:
     from envbuilder import host
     from envbuilder.catalog.store import load

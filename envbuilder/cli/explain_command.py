@@ -1,12 +1,9 @@
 """``envbuilder explain``: explain a finding code or an environment."""
 
-import click
-
-from envbuilder.cli.options import parameters
+from envbuilder.cli.options import declared
 
 
-@click.command("explain")
-@parameters("explain")
+@declared("explain")
 def command(name: str, matrix: str | None, form: str) -> None:
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish

@@ -4,15 +4,12 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
-import click
-
-from envbuilder.cli.options import moment, parameters
+from envbuilder.cli.options import declared, moment
 
 _OF_ENVIRONMENTS = ("compose", "devcontainer", "kubernetes", "github", "gitlab")
 
 
-@click.command("export")
-@parameters("export")
+@declared("export")
 def command(
     form: str,
     files: tuple[str, ...],

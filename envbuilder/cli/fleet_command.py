@@ -22,19 +22,17 @@ def _answer(asked: Any, form: str, **values: Any) -> None:  # noqa: ANN401 - cli
 
 
 for _asked in ("plan", "status", "run", "export"):
-    command.command(_asked)(common.parameters(f"fleet {_asked}")(partial(_answer, _asked)))
+    common.declared(f"fleet {_asked}", command)(partial(_answer, _asked))
 
 
-@command.command("prove")
-@common.parameters("fleet prove")
+@common.declared("fleet prove", command)
 def prove_command(spec: BinaryIO, form: str) -> None:
     from envbuilder.jobs.fleet.job import as_text, prove
 
     finish(prove(spec.read(), load()), form, as_text)
 
 
-@command.command("worker")
-@common.parameters("fleet worker")
+@common.declared("fleet worker", command)
 def worker(address: str, name: str, *, insecure: bool) -> None:
     from envbuilder.jobs.fleet.workers import worker_command
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from envbuilder.cli.options import parameters
+from envbuilder.cli.options import declared
 from envbuilder.environment import Flavor, Variant
 
 _QUESTIONS = {
@@ -33,8 +33,7 @@ def _asked(values: dict[str, Any]) -> dict[str, Any]:
     return {**found, "gpus": tuple(filter(None, [answers["gpus"]])), "packages": tuple(answers["packages"].split())}
 
 
-@click.command("init")
-@parameters("init")
+@declared("init")
 def command(
     folder: Path | None,
     *,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from envbuilder.cli.options import parameters
+from envbuilder.cli.options import declared
 from envbuilder.errors import UsageError
 
 
@@ -14,8 +14,7 @@ from envbuilder.errors import UsageError
 def command() -> None: ...
 
 
-@command.command("new")
-@parameters("keys new")
+@declared("keys new", command)
 def new(folder: Path, expires: str | None) -> None:
     from envbuilder.attest.keys import PRIVATE, PUBLIC, create
     from envbuilder.support.terminal_text import duration
@@ -44,8 +43,7 @@ def _end(seconds: float) -> datetime:
     return until
 
 
-@command.command("show")
-@parameters("keys show")
+@declared("keys show", command)
 def show(file: Path) -> None:
     from envbuilder.attest.keys import load_public_keys
 

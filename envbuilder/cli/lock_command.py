@@ -4,11 +4,10 @@ from typing import Any
 
 import click
 
-from envbuilder.cli.options import console_of, parameters
+from envbuilder.cli.options import console_of, declared
 
 
-@click.command("lock")
-@parameters("lock")
+@declared("lock")
 def command(matrices: tuple[str, ...], selectors: tuple[str, ...], *, refresh: bool, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose_all

@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -22,7 +23,6 @@ CMD = "command"
 """The argument with a command of the user, which follows ``--``."""
 
 _Options = TypeVar("_Options")
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 _Decorator = Callable[[Any], Any]
 
 
@@ -153,6 +153,7 @@ SHARED: Mapping[str, _Decorator] = {
     "jobs": click.option(
         "-j", "--jobs", type=click.IntRange(1, 64), default=min(2, os.cpu_count() or 1), show_default=True
     ),
+    "python": click.option("--python", default=sys.executable, metavar="PATH|COMMAND"),
     "progress": click.option("--progress", type=click.Choice(get_args(Mode)), default="auto", show_default=True),
     "repository": click.option("--repository", metavar="NAME", expose_value=False, callback=_use_repository),
     "select": click.option(
@@ -177,16 +178,16 @@ _MADE: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
 """Settings of parameters.yaml: click's name of each, and what makes its value."""
 
 
-def parameters(words: str) -> Callable[[_Command], _Command]:
-    """Return a decorator that adds the parameters which parameters.yaml has for a command."""
+def declared(words: str, group: click.Group | None = None) -> Callable[[Callable[..., Any]], click.Command]:
+    """Return a decorator that makes a command, of a group, with the parameters which parameters.yaml has for it."""
     rows = packaged_yaml("cli/parameters.yaml", dict[str, list[Any]])[words]
 
-    def add(command: _Command) -> _Command:
+    def make(function: Callable[..., Any]) -> click.Command:
         for row in reversed(list(_flat(rows))):
-            command = _decorator(row)(command)
-        return command
+            function = _decorator(row)(function)
+        return (group.command if group else click.command)(words.rpartition(" ")[2])(function)
 
-    return add
+    return make
 
 
 def _flat(rows: Iterable[Any]) -> Iterator[Any]:

@@ -6,11 +6,10 @@ from typing import Any
 
 import click
 
-from envbuilder.cli.options import parameters, read_options
+from envbuilder.cli.options import declared, read_options
 
 
-@click.command("plan")
-@parameters("plan")
+@declared("plan")
 def command(form: str, *, everything: bool, newest: bool, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose

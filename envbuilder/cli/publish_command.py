@@ -14,8 +14,7 @@ _OF_NOTICES = ("withdraw", "answer", "reason", "keys", "keyless", "form", "progr
 _ANSWER_S = 50.0  # in which a registry has to take and list a notice, or to say where an image's tags point
 
 
-@click.command("publish")
-@common.parameters("publish")
+@common.declared("publish")
 def command(matrix: str | None, selectors: tuple[str, ...], form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import click
 
-from envbuilder.cli.options import parameters
+from envbuilder.cli.options import declared
 
 
-@click.command("render")
-@parameters("render")
+@declared("render")
 def command(matrices: tuple[str, ...], selectors: tuple[str, ...], *, check: bool, standalone: Path | None) -> None:
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose_all

@@ -7,11 +7,10 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from envbuilder.cli.options import moment, parameters
+from envbuilder.cli.options import declared, moment
 
 
-@click.command("report")
-@parameters("report")
+@declared("report")
 def command(
     matrices: tuple[str, ...],
     output: Path | None,

@@ -1,12 +1,9 @@
 """``envbuilder reproduce``: find the environment, the cause and the fix of a user's report."""
 
-import click
-
-from envbuilder.cli.options import parameters
+from envbuilder.cli.options import declared
 
 
-@click.command("reproduce")
-@parameters("reproduce")
+@declared("reproduce")
 def command(report: str, *, dry_run: bool, prove: bool, form: str) -> None:
     from envbuilder import host
     from envbuilder.catalog.store import load

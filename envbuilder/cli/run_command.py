@@ -26,7 +26,6 @@ def run_matrix(values: dict[str, Any], form: str, allow: tuple[str, ...], *, val
     finish(document, form, run_text, allow=allow)
 
 
-@click.command("run")
-@common.parameters("run")
+@common.declared("run")
 def command(form: str, *, allow: tuple[str, ...], **values: Any) -> None:  # noqa: ANN401 - click's values
     run_matrix(values, form, allow, validate=True)

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from envbuilder.cli import COMMANDS
-from envbuilder.cli.options import parameters
+from envbuilder.cli.options import declared
 from envbuilder.cli.output import ErrorDocument
 from envbuilder.compat.fleet import Fleet
 from envbuilder.environment import Environment
@@ -55,8 +55,7 @@ def schema(name: str) -> dict[str, Any]:
     return found
 
 
-@click.command("schema")
-@parameters("schema")
+@declared("schema")
 def command(name: str | None) -> None:
     click.echo("\n".join(NAMES) if name is None else json.dumps(schema(name), indent=2))
 

@@ -2,13 +2,10 @@
 
 from typing import Any
 
-import click
-
 from envbuilder.cli import options as common
 
 
-@click.command("upgrade", context_settings={"ignore_unknown_options": False})
-@common.parameters("upgrade")
+@common.declared("upgrade")
 def command(form: str, *, bisect: bool, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish

@@ -5,13 +5,10 @@ import sys
 from functools import partial
 from typing import Any
 
-import click
-
 from envbuilder.cli import options as common
 
 
-@click.command("validate")
-@common.parameters("validate")
+@common.declared("validate")
 def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish

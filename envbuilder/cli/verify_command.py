@@ -2,13 +2,10 @@
 
 from typing import Any
 
-import click
-
-from envbuilder.cli.options import parameters, read_options
+from envbuilder.cli.options import declared, read_options
 
 
-@click.command("verify")
-@parameters("verify")
+@declared("verify")
 def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
