@@ -153,7 +153,7 @@ class _Entries:
         self._subject, self._files, self._packages = subject, subject.files, packages
         self.users: Mapping[Event, int | None] = {"closed": subject.user, "private": SUITE_USER}
         self._outermost_closed = cache(self._closed_folder)
-        sites = tuple(f"{site}/" for site in subject.python.sites)
+        sites = tuple(f"{site}/" for site in (*subject.python.sites, *subject.entries("PYTHONPATH")))
         prefixes = tuple(f"{prefix_of(site)}/" for site in subject.python.sites)
         self._places: Mapping[Within, Callable[[str, StackedFile], object]] = {
             "": lambda *_: True,

@@ -27,7 +27,6 @@ _LARGE = 1 << 20  # Bytes from which it pays to skip a layer: small ones often h
 _MOST_LINKS = 40
 _COMPLETE = 1000  # An image with fewer files has no system
 ROW = 300  # Bytes of memory for one file of a list
-_NOTE = "pyvenv.cfg"
 _LINE = re.compile(rb"[^\r\n]+")
 
 
@@ -81,7 +80,7 @@ class ImageFiles:
             below = ((number, *pair) for number, one in enumerate(self.records) for pair in one.contents.items())
             lists += [one for one in below if _is_list(one[1], known)]
         # No system package installs files into a virtual environment, whatever a list says.
-        environments = tuple(path.removesuffix(_NOTE) for path in self.paths if path.endswith(f"/{_NOTE}"))
+        environments = tuple(path.removesuffix("pyvenv.cfg") for path in self.paths if path.endswith("/pyvenv.cfg"))
         found = SystemPackages({}, {}, {}, set(), set())
         resolved = cache(self.resolve)
         for last, path, content in lists:

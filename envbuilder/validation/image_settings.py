@@ -54,6 +54,7 @@ class _Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     packaged: bool = False
     lacks: str = ""
     closed: bool = False
+    unreadable: bool = False
     empty: bool = False
     gpu: bool = False
 
@@ -71,6 +72,8 @@ class _Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return bool(missing) and len(files.paths) > 1
         if self.closed:
             return subject.files.is_complete and any(not may_write(subject, one) for one in places)
+        if self.unreadable:
+            return any(not may_read(subject, one) for one in places)
         if self.packaged:
             return bool(places) and all(subject.is_of_system(files.resolve(one)) for one in places)
         if self.holds:
@@ -263,6 +266,13 @@ def scratch(subject: ImageContext) -> Iterator[Finding]:
     is_asked = subject.is_managed and subject.home.strip("/") and not subject.image.env.get("HOME")
     if is_asked and not may_write(subject, subject.home):
         yield found("closed_home", user=escaped(subject.image.user), number=user, path=escaped(subject.home))
+
+
+def may_read(subject: ImageContext, path: str) -> bool:
+    """Return True if the image's user may read a file, and enter each folder on the way to it."""
+    real, paths = subject.files.resolve(path), subject.files.paths
+    needs = {real: "r"} | {real[: one.start()]: "x" for one in re.finditer("/", real)}
+    return all(may(paths[one].row, subject.user, right) for one, right in needs.items() if one in paths)
 
 
 def may_write(subject: ImageContext, path: str) -> bool:

@@ -32,7 +32,6 @@ from envbuilder.validation.layer_scan import PATHS
 # Packages of other projects that TensorFlow loads whenever it is imported.
 _LOADED = frozenset({"numpy", "keras", "protobuf", "h5py", "ml-dtypes"})
 _OF_CONDA = (b"conda", b"conda\n")
-_NOTE = "pyvenv.cfg"
 # Modules that every Python imports when it starts, if they exist.
 _AT_THE_START = frozenset({"sitecustomize", "usercustomize"})
 
@@ -284,7 +283,7 @@ def environments(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
 
 def _wrong_home(subject: ImageContext, prefix: str, python: str, *, is_noted: bool) -> Iterator[Finding]:
     """Find a wrong or changed home of a Python; ``is_noted``: its folder needs a ``pyvenv.cfg``."""
-    files, note = subject.files, f"{prefix}/{_NOTE}"
+    files, note = subject.files, f"{prefix}/pyvenv.cfg"
     real = posixpath.dirname(files.resolve(python))
     entries = [(files.paths.get(path), path in files.hidden) for path in (note, python, files.resolve(python))]
     if not any(entry.layer >= subject.of_base if entry is not None else was_there for entry, was_there in entries):

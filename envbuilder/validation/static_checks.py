@@ -103,6 +103,10 @@ def consistent(subject: ImageContext) -> CheckOutput:
             row = _UNMET.get(name, "unmet")
             findings.append(found(row, one=one, requirement=text, problem=problem))
     findings += for_another_python(subject)
+    sites = {one.site for one in subject.added if PATHS["site-of-system"].match(one.site)} - {*subject.python.sites}
+    for site in sorted(sites):
+        names = ", ".join(f"{one.name} {one.version}" for one in subject.added if one.site == site)[:200]
+        findings.append(found("of_system_s_python", names=names, site=site))
     frameworks = sorted({f"{one.name} {one.version}" for one in every if one.name in tensorflow_install.DISTRIBUTIONS})
     if frameworks[1:]:
         findings.insert(0, found("two_frameworks", subject.severity, names=" and ".join(frameworks)))

@@ -381,6 +381,7 @@ WHOLE: Layer = {
     "usr/certs/a": b"1",
     "usr/certs": "/usr/certs2",
     "usr/certs2/a": b"1",
+    **file("usr/secret/a.pem", 0o600),
     "usr/share/zoneinfo/Europe/Berlin": b"TZif",
     f"{SITE}/six.py": b"1",
 }
