@@ -207,7 +207,7 @@ def complete(subject: ImageContext) -> CheckOutput:
         for name, user, tried in unmet(search, root, tensorflow_install.loaded_before(search, root, own)):
             missing.setdefault(name, []).append((root, user, tried))
     brought = set(named.values())
-    rows, of_python = sorted(missing.items()), subject.severity
+    rows, of_python = sorted(missing.items()), Severity.ERROR if subject.is_managed else Severity.INFO
     findings = [_missing(name, places, of_python, brought=name in brought) for name, places in rows]
     return output(findings, f"all needs of {len(paths)} objects are found", objects=len(paths))
 
