@@ -31,11 +31,12 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     payload: str
     payload_type: str
-    signatures: tuple[Any, ...]
+    signatures: tuple[Any, ...] | dict[str, Any]
 
     @property
     def signed(self) -> tuple[dict[str, Any], ...]:
-        return tuple(one for one in self.signatures if isinstance(one, dict) and isinstance(one.get("sig"), str))
+        given = self.signatures if isinstance(self.signatures, tuple) else (self.signatures,)
+        return tuple(one for one in given if isinstance(one, dict) and isinstance(one.get("sig"), str))
 
 
 class _Material(msgspec.Struct, frozen=True, rename="camel"):
@@ -142,10 +143,7 @@ def _parts(content: bytes) -> dict[str, msgspec.Raw]:
 
 
 def _signers(envelope: Envelope, payload: bytes, trusted: tuple[PublicKey, ...]) -> tuple[SignedBy, ...]:
-    """Return the trusted keys with a valid signature on this envelope.
-
-    A signature's ``keyid`` is only a hint (DSSE v1 protocol): every key is tried on every signature, 40,000 in 2 s.
-    """
+    """Return the trusted keys with a valid signature. Its ``keyid`` is only a hint (DSSE v1): every key is tried."""
     message = pae(envelope.payload_type, payload)
     signatures = {decoded(one["sig"]) for one in envelope.signed}
     holding = (key for key in trusted if any(key.verify(message, found) for found in signatures))

@@ -236,7 +236,7 @@ def concerns(verdict: Verdict, wanted: Requirement) -> bool:
 def supersedes(passed: Verdict, failed: Verdict, now: datetime) -> bool:
     """Return True for a newer, real PASSED in which every failed check of a FAILED passed, on the same host class.
 
-    Both have to name the same environment. A FAILED without a failed check needs a higher level.
+    Both have to name the same environment. Only a person answers a FAILED without a failed check.
     """
     if len({one.environment.id if one.environment else "" for one in (passed, failed)}) > 1:
         return False
@@ -248,7 +248,7 @@ def supersedes(passed: Verdict, failed: Verdict, now: datetime) -> bool:
     made = {(check.name, check.level) for check in passed.checks if check.name not in not_passed}
     if not {(check.name, check.level) for check in lost} <= made:
         return False
-    if rank(passed.level) < max((rank(check.level) for check in lost), default=rank(failed.level) + 1):
+    if not lost or rank(passed.level) < max(rank(check.level) for check in lost):
         return False
     models = [{gpu.name.casefold() for gpu in one.host.gpus} for one in (passed, failed)]
     branches = [(one.host.driver or "").partition(".")[0] for one in (passed, failed)]

@@ -22,7 +22,6 @@ _IMAGES, _INDEXES = (OCI_MANIFEST, DOCKER_MANIFEST), (OCI_INDEX, DOCKER_LIST)
 MEDIA_TYPES = (*_IMAGES, *_INDEXES)
 _FIELDS = ("schemaVersion", "mediaType", "config", "layers", "manifests", "digest", "size", "platform", "fsLayers")
 _CONFIGS = tuple(f"application/vnd.{one}.v1+json" for one in ("oci.image.config", "docker.container.image"))
-_BUILD_RECORD = "unknown/unknown"  # the platform of an entry that is not an image, but a record of how one was built
 
 
 class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -40,6 +39,12 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     def platform_name(self) -> str:
         parts = ((self.platform or {}).get(key) for key in ("os", "architecture", "variant"))
         return "/".join(str(part) for part in parts if part)
+
+    @property
+    def is_build_record(self) -> bool:
+        """Return True for BuildKit's record of how an image was built, which is not an image."""
+        kind = self.annotations.get("vnd.docker.reference.type")
+        return (self.platform_name, kind) == ("unknown/unknown", "attestation-manifest")
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,7 @@ def ambiguity(manifest: Manifest) -> tuple[Reason, str] | None:
 
 
 def _several(entries: tuple[Descriptor, ...]) -> tuple[Reason, str] | None:
-    images = [one for one in entries if one.platform_name != _BUILD_RECORD]
+    images = [one for one in entries if not one.is_build_record]
     if any(one.media_type not in _IMAGES for one in images):
         return Reason.AMBIGUOUS, "it is an index that lists something else than images"
     if len(images) == 1:
@@ -114,7 +119,7 @@ def _several(entries: tuple[Descriptor, ...]) -> tuple[Reason, str] | None:
 def only_image(manifest: Manifest) -> str:
     """Return the digest of the one image of an index; '' for an image, and for an index of several."""
     entries = shape_of(manifest).manifests or ()
-    images = [one.digest for one in entries if one.platform_name != _BUILD_RECORD]
+    images = [one.digest for one in entries if not one.is_build_record]
     return images[0] if len(images) == 1 and DIGEST.match(images[0]) else ""
 
 

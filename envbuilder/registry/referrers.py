@@ -35,6 +35,7 @@ MAX_ENTRIES = 20_000  # attached documents of any type: more could not be read i
 
 _OK, _NO_API = 200, (400, 404, 405, 501)  # with and without the referrers API
 _TAG = re.compile(r"sha256-([0-9a-f]{64})(\.[0-9a-f]{16})?\Z")
+_Own = tuple[tuple[Manifest, ...], RegistryRefusedError | None]
 _NotFiltered = Annotated[str, msgspec.Meta(pattern=r"\A(?!org\.opencontainers\.referrers\.filtersApplied\Z)")]
 
 
@@ -74,9 +75,6 @@ class Listing:
     claimed: frozenset[str] = frozenset()
     strange: frozenset[str] = frozenset()
     unlisted: RegistryRefusedError | None = None
-
-
-_Own = tuple[tuple[Manifest, ...], RegistryRefusedError | None]
 
 
 def fallback_tag(digest: str) -> str:

@@ -632,6 +632,8 @@ def platforms(*names: str, kind: str = OCI_MANIFEST) -> dict[str, Any]:
             system, architecture, *features = name.split("/")
             platform = {"os": system, "architecture": architecture}
             entries[-1]["platform"] = platform | ({"os.features": features} if features else {})
+        if name == "unknown/unknown":
+            entries[-1]["annotations"] = {"vnd.docker.reference.type": "attestation-manifest"}
     return {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries}
 
 
@@ -758,6 +760,7 @@ STATEMENTS = [
             ),
             ("payload has other characters", lambda one, _: {"payload": one["payload"].replace("e", "!e")}),
             ("payload is in two pieces", lambda one, _: {"payload": in_pieces(base64.b64decode(one["payload"]))}),
+            ("signature is not in a list", lambda one, _: {"signatures": one["signatures"][0]}),
             ("signature is beside null", lambda one, _: {"signatures": [None, *one["signatures"]]}),
             (
                 "signature has a number for its key",
@@ -952,6 +955,7 @@ SHAPES = [
         for name, names, reason in (
             ("two platforms, and a verdict about the list", ("linux/amd64", "linux/arm64"), "MANY_PLATFORMS"),
             ("one platform and the record of its build", ("linux/amd64", "unknown/unknown"), ""),
+            ("one platform and one that nobody knows", ("linux/amd64", "unknown/unknown/x"), "MANY_PLATFORMS"),
             ("one image without a platform", ("",), ""),
             ("two images for one platform (A22)", ("linux/amd64", "linux/amd64"), "AMBIGUOUS"),
             ("two images for one platform, one with a feature (A23)", ("linux/amd64", "linux/amd64/x"), "AMBIGUOUS"),
