@@ -17,7 +17,7 @@ import click
 
 from envbuilder import __version__
 from envbuilder.cli import termination
-from envbuilder.cli.options import CMD, refuse_empty
+from envbuilder.cli.options import CMD, GivenText
 from envbuilder.errors import EnvbuilderError, ExitCode, InputError, UsageError, of_system
 from envbuilder.support import console
 from envbuilder.support.yaml_reader import read_yaml
@@ -29,9 +29,6 @@ COMMANDS = tuple((name, *row) for rows in _GROUPS.values() for name, row in rows
 
 The module ``<name>_command`` contains the click command ``command``; a type is ``module:name`` in the package.
 """
-
-GROUPS = {group: tuple(rows) for group, rows in _GROUPS.items()}
-"""The names of the commands by group."""
 
 COMPLETION = "_TF_ENVBUILDER_COMPLETE"
 """The variable by which a shell asks for completions."""
@@ -59,10 +56,9 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands by group, without importing any."""
-        does = {name: text for name, text, *_ in COMMANDS}
-        for group, names in GROUPS.items():
+        for group, rows in _GROUPS.items():
             with formatter.section(group):
-                formatter.write_dl([(name, does[name]) for name in names])
+                formatter.write_dl([(name, does) for name, (does, *_) in rows.items()])
 
 
 @contextmanager
@@ -93,7 +89,8 @@ def _prepared(command: click.Command, words: str) -> click.Command:
     command.short_help = re.split(r"\.?(?:\n\n|$)", command.help, maxsplit=1)[0]
     command.parse_args = partial(_parse, command, command.parse_args)  # type: ignore[method-assign]
     for parameter in command.params:
-        refuse_empty(parameter)
+        if isinstance(parameter, click.Option) and parameter.type is click.STRING and not parameter.multiple:
+            parameter.type = GivenText()
         if isinstance(parameter, click.Option) and parameter.help is None:
             name = next(word for word in parameter.opts if word.startswith("--"))
             keys = (f"{words} {name}", f"{words.partition(' ')[0]} {name}", name)

@@ -27,10 +27,6 @@ def of(document: Document) -> int:
     return EXIT_CODES[document.schema](document)
 
 
-def _done(_: Document) -> int:
-    return ExitCode.DONE
-
-
 EXIT_CODES: Mapping[str, Callable[[Any], int]] = {
     "envbuilder/run/v1": lambda run: most_severe(row.exit_code for row in run.rows),
     "envbuilder/plan/v1": lambda plan: ExitCode.DONE if plan.environments else ExitCode.UNSATISFIABLE,
@@ -43,10 +39,10 @@ EXIT_CODES: Mapping[str, Callable[[Any], int]] = {
     ),
     "envbuilder/choose/v1": lambda chosen: _ANSWERS[chosen.compatible],
     "envbuilder/check/v1": lambda check: _ANSWERS[check.compatible],
-    "envbuilder/explain/v1": _done,
+    "envbuilder/explain/v1": lambda _: ExitCode.DONE,
     "envbuilder/verdict/v1": lambda verdict: verdict_exit_code(verdict.verdict),
     "envbuilder/controls/v1": lambda controls: _ANSWERS[all(row.right for row in controls.rows)],
-    "envbuilder/control-list/v1": _done,
+    "envbuilder/control-list/v1": lambda _: ExitCode.DONE,
     "envbuilder/fleet/v1": lambda fleet: (
         ExitCode.DONE if fleet.asked == "plan" else most_severe(row.exit_code for row in fleet.rows)
     ),
@@ -66,10 +62,10 @@ EXIT_CODES: Mapping[str, Callable[[Any], int]] = {
     "envbuilder/clean/v1": lambda clean: (
         ExitCode.INFRASTRUCTURE if any(image.kept for image in clean.images) else ExitCode.DONE
     ),
-    "envbuilder/catalog/v1": _done,
-    "envbuilder/compatibility/v1": _done,
+    "envbuilder/catalog/v1": lambda _: ExitCode.DONE,
+    "envbuilder/compatibility/v1": lambda _: ExitCode.DONE,
     "envbuilder/base/v1": lambda found: _ANSWERS[not found.refused and not found.disagreements],
     "envbuilder/catalog-verify/v1": lambda found: _ANSWERS[not found.disagreements],
-    "envbuilder/catalog-refresh/v1": _done,
+    "envbuilder/catalog-refresh/v1": lambda _: ExitCode.DONE,
     "envbuilder/error/v1": lambda error: error.exit_code,
 }

@@ -9,7 +9,6 @@ import click
 from click.core import ParameterSource
 
 from envbuilder.cli.options import declared
-from envbuilder.environment import Flavor, Variant
 
 _QUESTIONS = {
     "gpus": "GPU",
@@ -34,23 +33,14 @@ def _asked(values: dict[str, Any]) -> dict[str, Any]:
 
 
 @declared("init")
-def command(
-    folder: Path | None,
-    *,
-    forms: tuple[str, ...],
-    flavor: Flavor | None,
-    variant: Variant,
-    **values: Any,  # noqa: ANN401 - click's
-) -> None:
+def command(folder: Path | None, **values: Any) -> None:  # noqa: ANN401 - click's
     from envbuilder.catalog.store import load
     from envbuilder.compat.question import QuestionOptions, question
     from envbuilder.jobs.project import InitOptions, init
 
     values = _asked(values)
-    packages = values.pop("packages")
-    options = InitOptions(
-        question=question(QuestionOptions(**values)), flavor=flavor, variant=variant, packages=packages, forms=forms
-    )
+    more = {name: values.pop(name) for name in ("flavor", "variant", "packages", "forms")}
+    options = InitOptions(question=question(QuestionOptions(**values)), **more)
     for path in init(folder or Path(), options, load()):
         click.echo(f"written: {path}")
     where = f"cd {shlex.quote(str(folder))} && " if folder and folder.resolve() != Path.cwd() else ""

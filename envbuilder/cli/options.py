@@ -66,11 +66,6 @@ class FilePath(_Given, click.Path):
     """A path that is not empty."""
 
 
-def refuse_empty(parameter: click.Parameter) -> None:
-    if isinstance(parameter, click.Option) and parameter.type is click.STRING and not parameter.multiple:
-        parameter.type = GivenText()
-
-
 def _completed(names: Callable[[click.Context], Iterable[str]]) -> Callable[..., list[str]]:
     """Return click's function for the values that begin with a text; it gives none if they cannot be read."""
 

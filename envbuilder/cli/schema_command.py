@@ -1,7 +1,7 @@
 """``envbuilder schema``: print the JSON Schema of a document or of a file."""
 
-import importlib
 import json
+from pkgutil import resolve_name
 from typing import Any
 
 import click
@@ -21,15 +21,8 @@ FILES: dict[str, Any] = {"matrix": Matrix, "environment": Environment, "fleet": 
 """Files without a field ``schema``, by name."""
 
 
-def _type(place: str) -> type[msgspec.Struct]:
-    """Return the type that a row of `COMMANDS` names as ``module:name``."""
-    module, _, name = place.partition(":")
-    kind: type[msgspec.Struct] = getattr(importlib.import_module(f"envbuilder.{module}"), name)
-    return kind
-
-
 DOCUMENTS: tuple[type[msgspec.Struct], ...] = (
-    *(_type(place) for place in dict.fromkeys(place for _, _, *answers in COMMANDS for place in answers)),
+    *map(resolve_name, dict.fromkeys(f"envbuilder.{place}" for _, _, *answers in COMMANDS for place in answers)),
     ImageRecord,
     ErrorDocument,
 )
