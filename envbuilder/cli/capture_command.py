@@ -1,7 +1,6 @@
 """``envbuilder capture``: describe an environment for a report."""
 
 import shlex
-from importlib import resources
 from pathlib import Path
 
 from envbuilder.cli.options import declared
@@ -21,8 +20,7 @@ def command(python: str, output: Path | None, *, script: bool) -> None:
 
 
 def _script() -> str:
-    with resources.as_file(resources.files("envbuilder") / PROBE) as path:
-        return decoding.text(packaged(path))
+    return decoding.text(packaged(PROBE))
 
 
 _HINT = "--python takes a Python, or a command that starts one"

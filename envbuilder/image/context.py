@@ -4,7 +4,6 @@ import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 from envbuilder.catalog.model import Catalog
@@ -128,9 +127,8 @@ def templates() -> dict[str, str]:
     """Read the templates of the package, by their path in ``templates/``: Dockerfile, steps, installer."""
     folder = shipped("templates")
     names = [name for name in folder_contents(folder) if not name.startswith(("report/", "project/"))]
-    slimming = resources.files("envbuilder.probes.slimming")
     programs = ("byte_compile.py", "remove_files.py")
-    steps = {f"steps/{name}": decoding.text(packaged(slimming / name)) for name in programs}
+    steps = {f"steps/{name}": decoding.text(packaged(f"probes/slimming/{name}")) for name in programs}
     return {name: users_text(folder / name) for name in names} | steps
 
 

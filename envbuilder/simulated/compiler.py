@@ -5,7 +5,6 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.resources import files as package_files
 from pathlib import Path
 
 from envbuilder.engine.port import FILES_AT
@@ -85,7 +84,7 @@ def compiled(cache: Path) -> dict[str, bytes]:
     Raises InfrastructureError if there is no C compiler, or if it fails.
     """
     names = sorted({*_HEADERS, *(name for sources in SOURCES.values() for name in sources)})
-    texts = {name: packaged(package_files("envbuilder.simulated") / name) for name in names}
+    texts = {name: packaged(f"simulated/{name}") for name in names}
     compiler = _compiler()
     folder = cache / f"{FOLDER}-{_digest(texts, compiler)}"
     if not all((folder / name).is_file() for name in SOURCES):
