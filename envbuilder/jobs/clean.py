@@ -110,9 +110,5 @@ def _gone(engine: Engine, name: str, *, dry_run: bool) -> ImageGone:
     return ImageGone(reference=name, size=image.size if image else 0, kept=kept)
 
 
-def _size(size: int) -> str:
-    return f"{size / 1e9:.2f} GB"
-
-
 def as_text(document: CleanDocument) -> str:
-    return rendered("jobs/clean", document=document, size=_size)
+    return rendered("jobs/clean", document=document)

@@ -16,6 +16,7 @@ from envbuilder.engine.port import ContainerSpec
 from envbuilder.environment import Combination, Environment
 from envbuilder.errors import BuildFailedError, UnsatisfiableError, UsageError
 from envbuilder.support import terminal_text
+from envbuilder.support.templates import rendered
 from envbuilder.upgrade import observe
 from envbuilder.upgrade.build import ImageBuilder
 from envbuilder.upgrade.pairs import Axis, UpgradeOptions
@@ -211,19 +212,7 @@ def _doubt(result: Result, document: BisectDocument, trial: CandidateRunner, con
 
 
 def as_text(document: BisectDocument) -> str:
-    known, lines = {answer.candidate: answer for answer in document.answers}, []
-    for name in document.asked.candidates:
-        answer = known.get(name)
-        line = answer.line or answer.reason if answer else ""
-        lines.append(f"  {name}" + (f"  {answer.outcome}" if answer else "") + (f": {line}" if line else ""))
-    result = document.result
-    if result is not None:
-        lines += ["", f"last good {result.last_good}, first bad {result.first_bad}: {known[result.first_bad].line}"]
-        lines += [f"IN DOUBT, the command is not stable: {result.doubt}"] if result.doubt else []
-        lines += ["undecided between them:"] if result.between else []
-        lines += [f"  {name}: {known[name].why if name in known else 'not tried'}" for name in result.between]
-        lines.append(f"{document.images} images (at most {document.most_images} if no version is skipped)")
-    return "\n".join(lines)
+    return rendered("jobs/bisect", document=document, known={answer.candidate: answer for answer in document.answers})
 
 
 def as_markdown(document: BisectDocument) -> str:
