@@ -54,15 +54,11 @@ NOTEBOOK = Additions(packages=("jupyterlab>=4",), system_packages=("git",))
 def with_notebook(added: Additions) -> Additions:
     """Add `NOTEBOOK` to the additions of a matrix; a package that the matrix names stays as it is there."""
     named = {re.split("[^a-z0-9.-]", text)[0] for text in (*added.packages, *added.system_packages)}
-
-    def joined(own: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
-        return (*own, *(text for text in more if text.partition(">")[0] not in named))
-
-    return msgspec.structs.replace(
-        added,
-        packages=joined(added.packages, NOTEBOOK.packages),
-        system_packages=joined(added.system_packages, NOTEBOOK.system_packages),
-    )
+    joined = {}
+    for name in ("packages", "system_packages"):
+        more = (text for text in getattr(NOTEBOOK, name) if text.partition(">")[0] not in named)
+        joined[name] = (*getattr(added, name), *more)
+    return msgspec.structs.replace(added, **joined)
 
 
 class Combination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

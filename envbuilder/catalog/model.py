@@ -330,17 +330,9 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
         below = self._systems.get(image.os) if image is not None else None
         if image is None or below is None or image.name != name.strip():
             return None  # the same name on another registry may be another image
-        return msgspec.structs.replace(
-            below,
-            name=image.name,
-            short=re.sub(r"[/:]", "-", image.name),
-            image=image.name,
-            suite="",
-            glibc=image.glibc,
-            source=image.source,
-            verified=image.verified,
-            brings=image,
-        )
+        own = {field: getattr(image, field) for field in ("name", "glibc", "source", "verified")}
+        short = re.sub(r"[/:]", "-", image.name)
+        return msgspec.structs.replace(below, **own, short=short, image=image.name, suite="", brings=image)
 
     @_memoized
     def with_code_for(self, capability: str) -> tuple[str, ...]:

@@ -98,11 +98,10 @@ class _BuiltImage(msgspec.Struct):
     id: str = msgspec.field(name="ID")
 
 
-class _Pushed(msgspec.Struct, rename="pascal"):
+class _Outcome(msgspec.Struct, rename="pascal"):
+    """What a push (its digest) or a cleaning (its bytes) ends with."""
+
     digest: str | None = None
-
-
-class _Freed(msgspec.Struct, rename="pascal"):
     space_reclaimed: int | None = None
 
 
@@ -199,7 +198,7 @@ class DockerEngine:
         # Without credentials in the header, Docker 20.10 looks for them in the body.
         headers = {"Content-Type": "application/json", **self._login(reference)}
         with self._post(action, f"/images/{repository}/push", query, b"{}", headers) as stream:
-            answers = [_aux(action, record, _Pushed) for record in stream.drain(on_bytes) if record.aux]
+            answers = [_aux(action, record, _Outcome) for record in stream.drain(on_bytes) if record.aux]
         digests = [answer.digest for answer in answers if answer.digest]
         if not digests:
             raise InfrastructureError(f"could not {action}: no digest in the registry's answer")
@@ -245,12 +244,12 @@ class DockerEngine:
     def prune(self, label: str) -> int:
         with connection.calling(f"prune images with {label}"):
             answer = self._api.prune_images({"dangling": True, "label": label})  # type: ignore[no-untyped-call]
-            return decoding.converted(answer, _Freed).space_reclaimed or 0
+            return decoding.converted(answer, _Outcome).space_reclaimed or 0
 
     def trim_cache(self, keep: int, *, shared: bool = False) -> int:
         with connection.calling("trim the builder's cache"):  # ``shared``: records of layers that images have, too
             answer = self._api.prune_builds(keep_storage=keep, all=shared or None)
-            return decoding.converted(answer, _Freed).space_reclaimed or 0
+            return decoding.converted(answer, _Outcome).space_reclaimed or 0
 
     def _present(self, reference: str) -> port.Image:
         found = self.image(reference)

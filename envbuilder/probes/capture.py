@@ -284,8 +284,7 @@ def libcuda() -> Tuple[Optional[int], Optional[str]]:
         result = int(library.cuInit(0))
     except (OSError, AttributeError):
         return None, None
-    number = version.value
-    return result, "%d.%d" % (number // 1000, number % 1000 // 10) if number else None
+    return result, dotted(version.value)
 
 
 def toolkit() -> Dict[str, Any]:

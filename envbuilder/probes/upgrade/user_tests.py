@@ -165,6 +165,7 @@ def end_group(child: subprocess.Popen[bytes]) -> None:
 
 ENDED = (0, 1, 5)
 """Exit codes of pytest for a file that was read: all passed, some failed, no test in it."""
+OPTIONS = ["-p", "no:cacheprovider", "-p", "no:xdist", "-q", "--no-header", "--capture=fd"]
 PLAIN = ["-o", "addopts=", "-o", "required_plugins="]
 """What takes a folder's own options away."""
 
@@ -175,18 +176,7 @@ def pytest_file(writer: Writer, order: Mapping[str, Any]) -> NoReturn:
     import pytest
 
     plugin = Reporter(writer, set(order["done"]))
-    options = [
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "-q",
-        "--no-header",
-        "--capture=fd",
-        "--rootdir",
-        order["root"],
-    ]
-    options += [*(PLAIN if order["plain"] else []), "--maxfail=0", order["file"]]
+    options = [*OPTIONS, "--rootdir", order["root"], *(PLAIN if order["plain"] else []), "--maxfail=0", order["file"]]
     code = int(pytest.main(options, plugins=[plugin]))
     if code not in ENDED and not plugin.collected and not plugin.failed_to_collect:
         plugin.say({"trouble": f"pytest could not run it (exit code {code})"})
