@@ -131,7 +131,9 @@ def document_of(error: BaseException, exit_code: int) -> ErrorDocument:
     where = None
     match error:
         case EnvbuilderError():
-            message, step, where = terminal_text.without_keys(error.message), error.hint, _where(error)
+            message, step = terminal_text.without_keys(error.message), error.hint
+            problems = error.problems if isinstance(error, InputError) else ()
+            where = next((f"{problem.path}:{problem.line}" for problem in problems if problem.line), None)
         case click.ClickException():
             context = getattr(error, "ctx", None)
             step, names = f"{_command(context)} --help", [one.name for one in context.command.params] if context else []
@@ -151,11 +153,6 @@ def _command(context: click.Context | None) -> str:
     if context is None or context.parent is None:
         return "envbuilder"
     return f"{_command(context.parent)} {context.info_name}"
-
-
-def _where(error: EnvbuilderError) -> str | None:
-    problems = error.problems if isinstance(error, InputError) else ()
-    return next((f"{problem.path}:{problem.line}" for problem in problems if problem.line), None)
 
 
 def wants_json(root: click.Group, arguments: Sequence[str]) -> bool:

@@ -165,16 +165,10 @@ class Runner:
             self.console.finished(environment.id, "ERROR", row.size, str(error), self.place(environment, error))
             return msgspec.structs.replace(_failed(environment, error), built=row.built)
         self.console.finished(environment.id, verdict.verdict, row.size, place=self.place(environment))
-        return msgspec.structs.replace(
-            row,
-            verdict=verdict.verdict,
-            level=verdict.level,
-            validated="validated" if fresh else "unchanged",
-            reasons=verdict.reasons,
-            findings=verdict.findings,
-            exit_code=verdict_exit_code(verdict.verdict),
-            path=str(self.workspace.verdict(environment.id).relative_to(self.workspace.root)),
-        )
+        found = {name: getattr(verdict, name) for name in ("verdict", "level", "reasons", "findings")}
+        path = self.workspace.verdict(environment.id).relative_to(self.workspace.root)
+        validated, code = "validated" if fresh else "unchanged", verdict_exit_code(verdict.verdict)
+        return msgspec.structs.replace(row, **found, validated=validated, exit_code=code, path=str(path))
 
     def row(self, environment: Environment, built: Built | EnvbuilderError) -> RunRow:
         if isinstance(built, EnvbuilderError):

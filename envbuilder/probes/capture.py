@@ -169,12 +169,6 @@ class Redactor:
         return text
 
 
-def redactor() -> Redactor:
-    home = os.path.expanduser("~")
-    user = os.environ.get("USER") or os.environ.get("USERNAME") or os.path.basename(home)
-    return Redactor(home, user, socket.gethostname())
-
-
 def system() -> Dict[str, Any]:
     """Describe the system: name, kind, machine, C library, and container or virtual machine."""
     name = first(r"^PRETTY_NAME=[\"']?([^\"'\n]+)", content("/etc/os-release"))
@@ -374,7 +368,9 @@ def wheel(packages: Dict[str, str], part: str) -> Optional[str]:
 
 
 def capture() -> Dict[str, Any]:
-    clean = redactor()
+    home = os.path.expanduser("~")
+    user = os.environ.get("USER") or os.environ.get("USERNAME") or os.path.basename(home)
+    clean = Redactor(home, user, socket.gethostname())
     packages = {clean(name): version for name, version in installed().items()}
     answer, log = framework()
     card, kit = driver(), toolkit()
