@@ -116,10 +116,10 @@ def sealer_of(
 
     Raises UsageError if there is none, or if ``openers`` do not trust it: every run would repeat the work.
     """
-    public = tuple(path for path in keys if is_public(path))
-    keys = tuple(path for path in keys if path not in public)
+    public, keys = (tuple(path for path in keys if is_public(path) == kind) for kind in (True, False))
     if bool(keys) == keyless:
-        raise UsageError("no signer: give --key or --keyless", hint="make a key: envbuilder keys new ~/.envbuilder")
+        why = "both are given" if keyless else f"{public[0]} is a public key" if public else "no signer is given"
+        raise UsageError(f"give a private --key or --keyless: {why}", hint="envbuilder keys new ~/.envbuilder")
     if keyless:
         SigstoreSealer().token()  # before anything is pushed
         return SigstoreSealer()

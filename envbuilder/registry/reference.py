@@ -65,9 +65,9 @@ def parse(text: str) -> Reference:
     host, slash, path = rest.partition("/")
     repository, _, tag = path.partition(":")
     found = _HOST.match(host) if "." in host or ":" in host or host == "localhost" else None
-    if not slash or found is None or not 0 < int(found[1] or 1) <= _LAST_PORT:
-        hint = "as in registry.example.org/team/image:tag, without https://; ports end at 65535"
-        shown = re.sub(r"\A[^/]*@(?!sha256:)", "****@", text)  # a login, as in an address
+    if not slash or found is None or not 0 < int(found[1] or 1) <= _LAST_PORT or {"?", "#"} & {*text}:
+        hint = "as in registry.example.org/team/image:tag, without https:// and a query; ports end at 65535"
+        shown = re.sub(r"\A[^/]*@(?!sha256:)", "****@", re.sub("(?s)[?#].*", "?…", text))  # a login, as in an address
         raise UsageError(f"{shown!r} names no registry", hint=hint)
     if not _REPOSITORY.match(repository):
         raise UsageError(f"{repository!r} is not a repository's name", hint="lower case, as in team/image")
