@@ -12,8 +12,7 @@ from ci_steps import SHIPPED, repository
 from command_line import commands, ran
 from table_rows import beside
 
-from envbuilder.image import lockfile
-from envbuilder.jobs import prepare
+from envbuilder.image import context, lockfile
 
 PACKAGE = Path(__file__).parents[2] / "envbuilder"
 DIGEST = "sha256:" + "0" * 64
@@ -103,7 +102,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     repository(tmp_path)
     text = (tmp_path / "images" / SHIPPED / "requirements.lock").read_text()
     monkeypatch.setattr(lockfile, "resolve", lambda *_, **__: text)  # without an index
-    monkeypatch.setattr(prepare, "ensure_packages", lambda *_, **__: None)
+    monkeypatch.setattr(context, "ensure_packages", lambda *_, **__: None)
     assert ran(capsys, "keys", "new", "made")[0] == 0
     next((tmp_path / "made").glob("*.key")).rename(tmp_path / "private.key")
     return tmp_path
