@@ -1,7 +1,5 @@
 """Where the time of TensorFlow's start goes in a Python of this host: the suite's phases, and what shortens them."""
 
-from __future__ import annotations
-
 import msgspec
 
 from envbuilder.finding import Finding, Severity

@@ -12,7 +12,7 @@ import msgspec
 
 from envbuilder import versions
 from envbuilder.support import terminal_text
-from envbuilder.support.tables import table
+from envbuilder.support.templates import rendered
 from envbuilder.upgrade import compare
 from envbuilder.upgrade.document import Clause, ModelExchange, PackageChange, UpgradeDocument
 from envbuilder.upgrade.statistics import Interval, RatioResult
@@ -24,18 +24,15 @@ _WIDTH = 100
 
 
 def as_text(document: UpgradeDocument) -> str:
-    title = f"TensorFlow {document.old.tensorflow} → {document.new.tensorflow} ({document.flavor}): {document.decision}"
-    parts = ["\n".join([sentence(document), title, *compared_row(document)])]
-    for title, section, every in sections(document):
-        rows = every if section.whole else [tuple(map(_short, row)) for row in every[:_SHOWN]]
-        more = [f"  … and {len(every) - len(rows)} more (--format json)"] * (len(rows) < len(every))
-        lines = table(section.headers, rows).splitlines()
-        parts.append("\n".join([title, *(f"  {line}" for line in lines), *more]))
-    parts += [f"gap: {gap}" for gap in document.gaps]
-    parts.append(
-        f"{document.old.tensorflow} → {document.new.tensorflow}: {document.decision} (policy {document.policy})"
-    )
-    return "\n\n".join(parts)
+    def shown(section: SectionText, rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+        return rows if section.whole else [tuple(map(_short, row)) for row in rows[:_SHOWN]]
+
+    values: dict[str, Any] = {
+        "sentence": sentence(document),
+        "compared": compared_row(document),
+        "sections": sections(document),
+    }
+    return rendered("jobs/upgrade", document=document, shown=shown, **values)
 
 
 def as_markdown(document: UpgradeDocument) -> str:
