@@ -15,12 +15,8 @@ PROBE = "probes/capture.py"
 def command(python: str, output: Path | None, *, script: bool) -> None:
     from envbuilder.cli.output import write_output
 
-    text = _script() if script else capture(python)
+    text = decoding.text(packaged(PROBE)) if script else capture(python)
     write_output(text, output)
-
-
-def _script() -> str:
-    return decoding.text(packaged(PROBE))
 
 
 _HINT = "--python takes a Python, or a command that starts one"
@@ -40,7 +36,7 @@ def words_of(python: str) -> list[str]:
 def capture(python: str) -> str:
     """Run the script by a Python, or by a command that starts one: ``docker run --rm -i IMAGE python``."""
     try:
-        done = subprocesses.run([*words_of(python), "-"], within=600, stdin=_script().encode())
+        done = subprocesses.run([*words_of(python), "-"], within=600, stdin=packaged(PROBE))
     except subprocesses.ProgramError as error:
         raise InfrastructureError(error.message, hint=_HINT) from error
     if done.code:

@@ -27,12 +27,8 @@ def as_text(document: UpgradeDocument) -> str:
     def shown(section: SectionText, rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
         return rows if section.whole else [tuple(map(_short, row)) for row in rows[:_SHOWN]]
 
-    values: dict[str, Any] = {
-        "sentence": sentence(document),
-        "compared": compared_row(document),
-        "sections": sections(document),
-    }
-    return rendered("jobs/upgrade", document=document, shown=shown, **values)
+    parts = {"sentence": sentence, "compared": compared_row, "sections": sections}
+    return rendered("jobs/upgrade", document=document, shown=shown, parts=parts)
 
 
 def as_markdown(document: UpgradeDocument) -> str:
