@@ -156,7 +156,7 @@ def _write_new(path: Path, data: bytes, mode: int) -> None:
     """Create a complete file. Raises UsageError if another has its name, InfrastructureError if it is not writable."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(0o755, parents=True, exist_ok=True)
         try:
             with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
                 file.write(data)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from envbuilder.engine.port import Layer
-from envbuilder.verdict import Phase, Verdict
+from envbuilder.verdict import Phase
 from envbuilder.workspace import packaged_yaml
 
 COLOURS = 10
@@ -195,7 +195,3 @@ def trend(name: str, values: Sequence[float | None], written: Callable[[float], 
     across, span = 100 / (len(known) - 1), high - low or 1.0
     points = tuple((number * across, 90 - 80 * (value - low) / span) for number, value in enumerate(known))
     return Trend(name, written(known[0]), written(known[-1]), points)
-
-
-def import_seconds(verdict: Verdict) -> float | None:
-    return medians(verdict.timeline).get("import")

@@ -152,9 +152,11 @@ def page_content(material: Material, now: datetime, before: PageState | None = N
     named = ((f"upgrade {one.old.tensorflow} → {one.new.tensorflow}", one) for one in material.upgrades)
     upgrades = tuple(drawn(named, lambda _, one: (one, tuple(sections(one)))))
     ages = [age for one in cards if (age := _age(one.verdict, now)) is not None]
+    runs = "; ".join(f"{run.name} on {run.host}" for card in cards for run in card.elsewhere)
+    elsewhere = f"FAILED on another host than that of the newest verdict: {runs}." if runs else ""
     return PageContent(
         counts=_counts(cards, waiting, material),
-        since=" ".join((_since({one.name: one.word for one in cards}, before), _elsewhere(cards))).strip(),
+        since=" ".join((_since({one.name: one.word for one in cards}, before), elsewhere)).strip(),
         oldest=_days(max(ages)) if ages else "",
         environments=tuple(cards),
         grids=(_systems(material, cards, waiting), *_host_grids(cards, now)) if cards or waiting else (),
@@ -179,11 +181,6 @@ def _since(words: dict[str, Word], before: PageState | None) -> str:
     return f"Since the last report ({before.written}): {', '.join(parts) or 'no change'}."
 
 
-def _elsewhere(cards: list[EnvironmentCard]) -> str:
-    runs = [f"{run.name} on {run.host}" for card in cards for run in card.elsewhere]
-    return f"FAILED on another host than that of the newest verdict: {'; '.join(runs)}." if runs else ""
-
-
 _COLOURS: dict[Word, str] = {"FAILED": "red", "INCONCLUSIVE": "yellow", "PASSED": "green"}
 
 
@@ -200,7 +197,7 @@ def _card(name: str, runs: tuple[Verdict, ...], material: Material, now: datetim
     levels = _levels(verdict)
     green = verdict.verdict == "FAILED" and levels and all(passed == total for _, passed, total, _ in levels)
     trends = (
-        charts.trend("import", [charts.import_seconds(run) for run in runs], charts.seconds),
+        charts.trend("import", [charts.medians(run.timeline).get("import") for run in runs], charts.seconds),
         charts.trend("size", [run.image.size or None for run in runs], charts.size),
     )
     age = _age(verdict, now)

@@ -281,11 +281,6 @@ def _lost(document: UpgradeDocument, *names: str) -> list[str] | None:
     return [f"{change.name}: {text}" for change in changes for text in change.lost] if changes else None
 
 
-def _certain(timings: Sequence[RatioResult]) -> Sequence[RatioResult] | None:
-    """Return the durations if they were measured often enough to prove a change."""
-    return timings if timings and all(row.ratio.low is not None for row in timings) else None
-
-
 def _models(document: UpgradeDocument, saved_by: str) -> list[ModelExchange] | None:
     models = document.differences.models
     return None if models is None else [row for row in models if row.saved_by == saved_by]
@@ -300,6 +295,9 @@ SOURCES: Mapping[str, Callable[[UpgradeDocument], Iterable[Any] | None]] = {
     "notes": lambda one: _lines(one, "note", "violated", "unknown"),
     "open": lambda one: _lines(one, "reject", "unknown"),
     "rejecting": lambda one: _lines(one, "reject", "violated"),
-    "certain_timings": lambda one: _certain(one.differences.timings or ()),
+    # The durations, if they were measured often enough to prove a change.
+    "certain_timings": lambda one: (
+        one.differences.timings if all(row.ratio.low is not None for row in one.differences.timings or ()) else None
+    ),
     "images": lambda one: (("old", one.old, one.simulated), ("new", one.new, one.simulated)),
 }

@@ -98,10 +98,14 @@ def run(*words: str, expect: type[BaseException] | tuple[type[BaseException], ..
 
 
 def test_keys_are_made_and_shown(tmp_path) -> None:
-    made = run("keys", "new", str(tmp_path))
-    assert run("keys", "show", str(tmp_path / PUBLIC)).splitlines()[0] in made
-    assert stat.S_IMODE((tmp_path / PRIVATE).stat().st_mode) == 0o600
-    assert "never overwritten" in run("keys", "new", str(tmp_path), expect=UsageError)
+    folder, before = tmp_path / "keys", os.umask(0)
+    try:
+        made = run("keys", "new", str(folder))
+    finally:
+        os.umask(before)
+    assert run("keys", "show", str(folder / PUBLIC)).splitlines()[0] in made
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / PRIVATE)] == [0o755, 0o600]
+    assert "never overwritten" in run("keys", "new", str(folder), expect=UsageError)
 
 
 def test_protected_key_by_the_environment(tmp_path, monkeypatch) -> None:
