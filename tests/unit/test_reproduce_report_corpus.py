@@ -105,3 +105,9 @@ def test_misspelt_gpu_maker_is_recognised(text: str) -> None:
     gpus = read(f"- TensorFlow version: 2.3.0\n- GPU model and memory: {text}\n").gpus
     assert len(gpus) == 1
     assert load().gpu(gpus[0]).compute_capability == "7.5"
+
+
+def test_every_gpu_of_the_catalogue_is_read_from_a_form() -> None:
+    for gpu in (one for one in load().gpus if not one.arch):  # Jetson is known by its system
+        names = read(f"- TensorFlow version: 2.3.0\n- GPU model and memory: NVIDIA {gpu.name}\n").gpus
+        assert [load().gpu(name).compute_capability for name in names] == [gpu.compute_capability], gpu.name
