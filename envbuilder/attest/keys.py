@@ -72,8 +72,8 @@ def create(folder: Path, *, password: str | None = None, expires: datetime | Non
     return made
 
 
-def load_private(path: Path, *, password: str | None = None) -> PrivateKey:
-    """Read a private key with its limit, or an earlier one of the public file next to it. Raises UsageError."""
+def load_private(path: Path, *public_files: Path, password: str | None = None) -> PrivateKey:
+    """Read a key and its limit, or an earlier one of its public half (given, or beside it). Raises UsageError."""
     serialization, ed25519, *_ = _cryptography()
     ((place, end, pem),) = _blocks(path, private=True)
     load = partial(serialization.load_pem_private_key, pem, os.fsencode(password) if password else None)
@@ -81,7 +81,7 @@ def load_private(path: Path, *, password: str | None = None) -> PrivateKey:
     hint = "for a protected key set TF_ENVBUILDER_KEY_PASSWORD; envbuilder keys new FOLDER makes a pair"
     key = _loaded(place, load, ed25519.Ed25519PrivateKey, what, hint)
     public, beside = _public(key.public_key()), path.with_suffix(".pub")
-    known = load_public_keys(beside) if beside.is_file() else ()
+    known = load_public_keys(*public_files, *([beside] if beside.is_file() else ()))
     ends = (end, *(one.expires for one in known if one.keyid == public.keyid))
     return PrivateKey(replace(public, expires=min(filter(None, ends), default=None)), key)
 

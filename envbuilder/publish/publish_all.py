@@ -124,18 +124,16 @@ def sealer_of(
         SigstoreSealer().token()  # before anything is pushed
         return SigstoreSealer()
     password = environment.get("TF_ENVBUILDER_KEY_PASSWORD") or None
-    first, *others = (load_private(path, password=password) for path in keys)
-    given = load_public_keys(*public)
+    first, *others = (load_private(path, *public, password=password) for path in keys)
     for path, key in zip(keys, (first, *others), strict=True):
-        ends = [one.expires for one in (key.public, *given) if one.expires and one.keyid == key.public.keyid]
-        if ends and min(ends) < datetime.now(UTC):
-            raise UsageError(f"the key {path} expired on {min(ends)}", hint="envbuilder keys new FOLDER")
+        if (end := key.public.expires) is not None and end < datetime.now(UTC):
+            raise UsageError(f"the key {path} expired on {end}", hint="envbuilder keys new FOLDER")
         if path.stat().st_mode & 0o077:
             say(f"warning: others can read the private key {path}: chmod 600 {path}")
     trusted = tuple(key for opener in openers or () if isinstance(opener, KeyOpener) for key in opener.trusted)
     if openers is not None and first.public.keyid not in {key.keyid for key in trusted}:
         raise UsageError("the signing key is not one of the trusted keys", hint="give its public half with --key")
-    return KeySealer(first, others=tuple(others), trusted=(*given, *trusted))
+    return KeySealer(first, others=tuple(others), trusted=(*load_public_keys(*public), *trusted))
 
 
 def plan_all(choice: Choice, options: PublishOptions, session: PublishSession) -> PublishDocument:
