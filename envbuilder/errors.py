@@ -238,7 +238,7 @@ def first_cause(error: BaseException) -> BaseException:
     return next((first_cause(one) for one in causes if isinstance(one, BaseException)), error)
 
 
-def in_words(error: BaseException) -> str:
+def first_message(error: BaseException) -> str:
     """Return the message of a failed request's first error."""
     cause = first_cause(error)
     return getattr(cause, "strerror", "") or str(cause)

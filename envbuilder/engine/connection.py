@@ -29,7 +29,7 @@ from requests.exceptions import ChunkedEncodingError, RequestException
 from urllib3.exceptions import HTTPError
 
 from envbuilder.engine.port import OnBytes
-from envbuilder.errors import InfrastructureError, UsageError, in_words
+from envbuilder.errors import InfrastructureError, UsageError, first_message
 from envbuilder.support import decoding
 from envbuilder.support.docker_config import docker_settings
 
@@ -287,7 +287,9 @@ def calling(action: str) -> Iterator[None]:
     except ChunkedEncodingError as error:
         raise InfrastructureError(f"the engine ended before its answer did ({action})", hint=_HANGING) from error
     except (RequestException, HTTPError, DockerException, OSError) as error:
-        raise InfrastructureError(f"the engine did not answer ({action}): {in_words(error)}", hint=NO_ENGINE) from error
+        raise InfrastructureError(
+            f"the engine did not answer ({action}): {first_message(error)}", hint=NO_ENGINE
+        ) from error
 
 
 def checked(action: str, response: requests.Response) -> requests.Response:

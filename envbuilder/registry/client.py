@@ -19,7 +19,7 @@ from requests.utils import get_environ_proxies, select_proxy
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-from envbuilder.errors import Reason, first_cause, in_words
+from envbuilder.errors import Reason, first_cause, first_message
 from envbuilder.registry.errors import MalformedError, RegistryFailedError, RegistryRefusedError, parsed
 from envbuilder.registry.manifests import MAX_DOCUMENT, MEDIA_TYPES, Descriptor, Manifest, digest_of, shape_of
 from envbuilder.registry.reference import Reference, is_address, is_loopback
@@ -340,7 +340,7 @@ class Repository:
     def _failed(self, error: Exception, address: str, proxies: dict[str, str]) -> RegistryFailedError:
         """Say why there is no answer, without any text of one: it may repeat a login."""
         cause, fault = first_cause(error), Reason.UNREACHABLE
-        why = "cut, or not HTTP" if isinstance(cause, HTTPException) else in_words(error)
+        why = "cut, or not HTTP" if isinstance(cause, HTTPException) else first_message(error)
         if isinstance(error, requests.exceptions.SSLError):
             fault = Reason.BAD_CERTIFICATE if isinstance(cause, SSLCertVerificationError) else Reason.TLS_FAILED
         elif isinstance(error, (requests.exceptions.Timeout, ReadTimeoutError)):
