@@ -31,8 +31,8 @@ from envbuilder.verdict import Phase
 _STUB = 34  # CUDA_ERROR_STUB_LIBRARY, the answer of the toolkit's stub to cuInit
 _PATH = "LD_LIBRARY_PATH"
 _PLAIN_PATH = re.compile(r"[\w~./+@:-]*", re.ASCII)
-_HIDES_ALL = re.compile(r"\s*(?:-.*|NoDevFiles)?\s*")
-"""Values of CUDA_VISIBLE_DEVICES after which CUDA has no device."""
+_NAMES_GPU = re.compile(r"\s*(?:([0-9]+)|GPU-|MIG-)", re.IGNORECASE | re.ASCII)
+"""How CUDA_VISIBLE_DEVICES begins if its first entry names a GPU; CUDA ignores the list from an invalid entry on."""
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,7 +161,7 @@ def _fault(found: Finding, here: _Here) -> Fault:
 
 
 def _shown(here: _Here) -> Iterator[Finding]:
-    document, hidden = here.document, here.document.environment.get("CUDA_VISIBLE_DEVICES")
+    document, hidden = here.document, here.document.environment.get("CUDA_VISIBLE_DEVICES", "0")
     running, tag = here.reported.python, re.match(r"cp(3)([0-9]{1,2})-", document.wheel_tag or "")
     if document.tensorflow is None:
         yield finding(Code.PACKAGE_CONFLICT, "no_tensorflow", python=document.python)
@@ -173,7 +173,7 @@ def _shown(here: _Here) -> Iterator[Finding]:
     if document.driver_result == _STUB:
         stub = next((row.partition(" => ")[2] for row in document.libraries if row.startswith("libcuda.so")), "")
         yield finding(Code.STUB_LIBCUDA, "loaded", file=stub or "libcuda.so.1")
-    elif hidden is not None and _HIDES_ALL.fullmatch(hidden):
+    elif (first := _NAMES_GPU.match(hidden)) is None or 0 < len(document.gpus) <= int(first[1] or 0):
         yield finding(Code.GPU_NOT_VISIBLE, "hidden_by_variable", value=hidden)
     elif document.driver is None and document.driver_result is None and not document.gpus:
         yield finding(Code.GPU_NOT_VISIBLE, "no_driver_here")
