@@ -100,14 +100,10 @@ def _key(finding: Finding, proved: frozenset[Code]) -> tuple[bool, bool, float, 
     return remark, code is Code.UNKNOWN, rank, SEVERITY_RANK[finding.severity], finding.subject, finding.message
 
 
-NOT_SERVED = frozenset({"ppc64le", "i686", "armv7l"})
-"""Processors without a wheel on the package index."""
-
-
 def forecast(case: Case) -> tuple[Finding, ...]:
     """Apply the rules; keep findings that fit the report's system, concern stated values, and agree with its log."""
     reported = case.reported
-    if reported.platform == "macos" or reported.arch in NOT_SERVED:
+    if reported.platform == "macos" or reported.arch in GRAMMAR.not_served:
         return ()
     if case.question is None:
         return by_toolkit(case)
@@ -211,7 +207,6 @@ def _never_opened(case: Case) -> Iterator[Finding]:
 
 
 _COMPILED = frozenset({Code.PTX_JIT, Code.GPU_UNSUPPORTED_BY_CUDA})
-"""Codes of kernels that are compiled at first use."""
 
 
 def slow_starts(case: Case, known: frozenset[Code]) -> Iterator[Finding]:

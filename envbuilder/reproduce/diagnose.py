@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Literal
 
 import msgspec
@@ -143,7 +144,7 @@ def _other_system(case: Case, shown: tuple[Finding, ...]) -> Iterator[Finding]:
         newest = case.catalog.final_versions[-1] if after else ""
         version = release_of(reported.tensorflow) if reported.tensorflow else newest
         yield from elsewhere(reported.platform, name, version if versions.key_or_none(version) else "", os)
-    elif reported.arch in causes.NOT_SERVED and reported.platform != "macos":
+    elif reported.arch in GRAMMAR.not_served and reported.platform != "macos":
         yield finding(Code.UNKNOWN, "processor", arch=reported.arch)
 
 
@@ -206,7 +207,9 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     lead = msgspec.structs.replace(lead, message=_better("says", lead, facts), fix=_better("fixes", lead, facts))
     if (after := _after(lead, case, told)) is not None:
         own = _better("fixes", after, facts)
-        pair = f"{after.fix} With that driver: {lead.fix}" if cause_of(after.code).area == "host" else own
+        pair = (
+            f"{after.fix} With that driver: {lead.fix or told[0].fix}" if cause_of(after.code).area == "host" else own
+        )
         pair = f"{lead.fix} Then: {own}" if lead.code is Code.PACKAGE_CONFLICT else pair
         lead = msgspec.structs.replace(lead, message=f"{lead.message} With it: {after.message}", fix=pair)
     return ReportDiagnosis(
@@ -220,10 +223,10 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
 
 
 def _better(kind: Literal["says", "fixes"], row: Finding, facts: Facts) -> str:
-    try:
-        return filled(getattr(cause_of(row.code), kind), facts)
-    except KeyError:
-        return row.message if kind == "says" else row.fix
+    own = row.message if kind == "says" else terms.fitting(row.fix, facts["case"])
+    with suppress(KeyError):
+        return filled(getattr(cause_of(row.code), kind), facts) or own
+    return own
 
 
 def _of_message(row: MessageMatch, facts: Facts, common: dict[str, Any]) -> ReportDiagnosis:
@@ -260,7 +263,7 @@ def _fitting(case: Case) -> Facts:
     """Name the stated versions if they go together."""
     reported, question = case.reported, case.question
     known = question is not None and question.cuda is not None and bool(case.release or case.old)
-    other = reported.origin or reported.arch in causes.NOT_SERVED
+    other = reported.origin or reported.arch in GRAMMAR.not_served
     if not known or other or any(map(is_cause, causes.forecast(case))):
         return {}
     others = [f"cuDNN {reported.cudnn}"] * bool(reported.cudnn) + [*gpus_of(reported)[:1]]

@@ -14,7 +14,7 @@ from envbuilder.environment import Predicate
 from envbuilder.finding import Code, Finding
 from envbuilder.reproduce.causes import cause_of, is_cause
 from envbuilder.reproduce.diagnose import ReportDiagnosis
-from envbuilder.reproduce.grammar import GRAMMAR
+from envbuilder.reproduce.grammar import GRAMMAR, phrase
 from envbuilder.reproduce.messages.catalog import MessageMatch, error_messages
 from envbuilder.reproduce.report.reported import Reported
 from envbuilder.support import terminal_text
@@ -127,13 +127,6 @@ class ReproduceDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _LONGEST_QUOTE = 240
-_WITH_COMMAND = re.compile(
-    r"`(?:apptainer|bazel|conda|docker|export|import|kubectl|ln|(?:python -m )?pip|podman|poetry|set|sudo|uv|where) "
-    r"|`(?:winget|wsl) "
-)
-_BRINGS_CUDA = re.compile(r"docker run|cudatoolkit|and-cuda|nvidia-|toolkit-archive")
-_WORDS = {True: "yes", False: "no", None: "cannot be known here"}
-"""Shown for an unknown result."""
 
 
 def rows(reported: Reported) -> list[tuple[str, str, str, str]]:
@@ -158,8 +151,8 @@ def as_markdown(document: ReproduceDocument) -> str:
     quote = diagnosis.quote if len(diagnosis.quote) <= _LONGEST_QUOTE else f"{diagnosis.quote[:_LONGEST_QUOTE]}…"
     short, long = _commands(near) if near is not None else ([], [])
     cuda = near is not None and any(change.startswith(("cuda ", "cudnn ")) for change in near.changes)
-    incomplete = cuda and bool(short and diagnosis.fix) and not any(map(_BRINGS_CUDA.search, (*short, *long)))
-    own = incomplete or _WITH_COMMAND.search(diagnosis.fix) is not None
+    incomplete = cuda and bool(short and diagnosis.fix) and not any(map(phrase("brings_cuda").search, (*short, *long)))
+    own = incomplete or phrase("with_command").search(diagnosis.fix) is not None
     versions_help = "version" in diagnosis.fix or any(cause_of(code).fixed_by for code in diagnosis.codes[:1])
     useless = near is None and diagnosis.place == "host" and diagnosis.confidence == "certain" and not versions_help
     proposed = [] if own else [f"$ {command}" for command in short]
@@ -222,6 +215,6 @@ def _block(language: str, lines: Iterable[str]) -> str:
 
 
 _FILTERS: dict[str, Callable[..., Any]] = {
-    "word": _WORDS.get, "line": terminal_text.line, "code": terminal_text.code, "markdown": terminal_text.markdown,
-    "prose": _prose,
+    "word": {True: "yes", False: "no", None: "cannot be known here"}.get, "prose": _prose,
+    "line": terminal_text.line, "code": terminal_text.code, "markdown": terminal_text.markdown,
 }  # fmt: skip

@@ -204,13 +204,10 @@ def known_gpus(case: Case) -> tuple[str, ...]:
     return tuple(name for name in gpus_of(case.reported) if case.catalog.gpu(name) is not None)
 
 
-_OTHER_MAKERS = frozenset({"tfjs", "jetson", "jax", "rocm", "directml", "library", "source"})
-
-
 def _is_choice(case: Case, diagnosis: ReportDiagnosis, span: str) -> bool:
     """Return True if another environment helps: libraries or kernels are the cause, or versions are asked for."""
     reported, question, gpus = case.reported, case.question, known_gpus(case)
-    if reported.origin in _OTHER_MAKERS or reported.arch in {"aarch64", "ppc64le"} or reported.platform == "macos":
+    if any(map(case.holds, GRAMMAR.not_chosen)):
         return False
     before = any(old_by_files([row.values.get("library", "")]) for row in case.messages)
     if before or (question is not None and _before_all(question, case.catalog)):

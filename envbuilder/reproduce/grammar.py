@@ -69,6 +69,7 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     traces: dict[str, str]
     distributions: dict[str, tuple[str, ...]]
     labelled_packages: tuple[str, ...]
+    shared_packages: tuple[str, ...]
     known_packages: tuple[str, ...]
     log_lines: dict[str, tuple[str, str]]
     before_catalogue: tuple[OldRelease, ...]
@@ -88,6 +89,9 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     not_asked: dict[str, tuple[str, ...]]
     of_tensorflow_1: tuple[str, ...]
     told_apart: str
+    not_chosen: tuple[str, ...]
+    not_served: tuple[str, ...]
+    contradicted: dict[str, tuple[str, ...]]
     needs: dict[str, str]
     openings: dict[str, str]
 

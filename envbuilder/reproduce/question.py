@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -16,14 +17,11 @@ from envbuilder import versions
 from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.question import Install, Question, cudnn_of_number
-from envbuilder.reproduce.grammar import GRAMMAR, OldRelease, old_by, old_by_files, old_release
+from envbuilder.reproduce.grammar import GRAMMAR, OldRelease, old_by, old_by_files, old_release, phrase
 from envbuilder.reproduce.messages.catalog import MessageMatch, marked
 from envbuilder.reproduce.report.reported import SCALARS, Reported, Trust
 from envbuilder.reproduce.transcript import LOGGED
 from envbuilder.workspace import packaged_yaml
-
-SHARED = ("numpy", "protobuf", "keras", "tf-keras", "h5py", "ml-dtypes", "typing-extensions")
-"""Packages whose version can break a TensorFlow that accepts it by name."""
 
 _GPU_LAYERS = {"container", "driver", "loader", "cudnn", "cublas", "architecture", "xla", "memory", "distribution"}
 _SHORT_LIST = 8
@@ -111,16 +109,14 @@ def _nothing_found(symptoms: tuple[MessageMatch, ...]) -> bool:
 
 
 def pins_of(reported: Reported) -> tuple[str, ...]:
-    named = ((name, reported.packages[name]) for name in SHARED if name in reported.packages)
+    named = ((name, reported.packages[name]) for name in GRAMMAR.shared_packages if name in reported.packages)
     return tuple(f"{name}=={version}" for name, version in named if is_version(version))
-
-
-_PLAIN = re.compile(r"\binstall (?:-\S+ ){0,2}[\"']?tensorflow(?:==[0-9.]+)?(?![\w\[=-])", re.ASCII)
 
 
 def _is_plain(reported: Reported) -> bool:
     """Return True if the package without a suffix was installed, and no other, for a GPU that is not found."""
-    plain = "tensorflow" in reported.packages or any(_PLAIN.search(row.text) for row in reported.evidence)
+    installs = (phrase("plain_install").search(row.text) for row in reported.evidence)
+    plain = "tensorflow" in reported.packages or any(installs)
     other = any(name.startswith("tensorflow-gpu") for name in reported.packages)
     return plain and not other and reported.distribution == "tensorflow" and "invisible" in reported.complaints
 
@@ -206,6 +202,8 @@ class Case:
             **{name: any(re.fullmatch(tag, image) for image in images) for name, tag in GRAMMAR.images.items()},
             "message": self.messages,
             "windows_named": (reported.os or "").lower().startswith("win"),
+            "before_windows_10": re.match(r"(?i)win\D*(?:7|8|xp|vista)", reported.os or ""),
+            "on_windows": reported.platform == "windows" and self.place in {"windows", "conda"},
             "lists_driver": any(source.startswith("nvidia-smi") for source in listed),
             "lists_packages": listed.count("package") > _SHORT_LIST,
             "a gpu": self.gpu,
@@ -223,7 +221,19 @@ class Case:
         known |= {f"{name}={value.lower()}" for name, value in reported.environment.items()}
         named = (self.place, self.driver_fits, reported.platform, reported.install, reported.origin, reported.arch)
         others = (*named, reported.distribution, *reported.packages, *reported.environment, *reported.complaints)
-        return frozenset(filter(None, (*known, *others, *(name for name, so in holds.items() if so))))
+        return frozenset(filter(None, (*known, *self._unfit(), *others, *(name for name, so in holds.items() if so))))
+
+    def _unfit(self) -> Iterator[str]:
+        """Name what fails with the stated Python, GPU, and driver: a release by its version, or its minor line."""
+        driver, served = driver_of(self.reported, self.catalog), self.catalog.with_code_for(self.capability or "0.0")
+        for row in self.catalog.releases():
+            toolkit = self.catalog.toolkit(row.cuda)
+            if self.python and self.python not in row.pythons:
+                yield f"no wheel of {row.version}"
+            if served and row.gpu and row.version not in served:
+                yield f"no code of {versions.minor(row.version)}"
+            if driver and toolkit and not versions.at_least(driver, toolkit.minimum_driver):
+                yield f"too new for the driver: {versions.minor(row.version)}"
 
     @cached_property
     def driver_fits(self) -> str | None:
@@ -248,9 +258,8 @@ class Case:
         bounds = _BOUNDS.fullmatch(condition)
         if bounds is None:
             return condition in self.facts
-        text = self.capability if bounds[1] == "capability" else getattr(self.reported, bounds[1])
-        text = release_of(text) if text else ""
-        return is_version(text) and SpecifierSet(bounds[2]).contains(text, prereleases=True)
+        stated = self.capability if bounds[1] == "capability" else getattr(self.reported, bounds[1])
+        return is_version(text := release_of(stated or "")) and SpecifierSet(bounds[2]).contains(text, prereleases=True)
 
     @cached_property
     def native(self) -> bool:

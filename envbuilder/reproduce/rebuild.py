@@ -16,8 +16,9 @@ from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image.host_settings import WITH_HOST
-from envbuilder.reproduce.causes import NOT_SERVED, cause_of
+from envbuilder.reproduce.causes import cause_of
 from envbuilder.reproduce.document import Recipe
+from envbuilder.reproduce.grammar import GRAMMAR
 from envbuilder.reproduce.question import Case, is_version, pins_of
 from envbuilder.support.templates import text_template
 
@@ -51,7 +52,7 @@ def _why_not(case: Case, predicted: tuple[Finding, ...]) -> str:
         return "the report does not state its TensorFlow version"
     if reported.platform in {"windows", "macos"}:
         return f"it needs a {'Windows' if reported.platform == 'windows' else 'macOS'} host: containers here are Linux"
-    if question.arch != "x86_64" or reported.arch in NOT_SERVED:
+    if question.arch != "x86_64" or reported.arch in GRAMMAR.not_served:
         return f"it needs a host whose processor is {reported.arch}"
     if case.catalog.version(question.tensorflow) is None:
         return f"the catalogue has no row for TensorFlow {question.tensorflow}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
 
 import msgspec
 
@@ -16,12 +18,12 @@ from envbuilder.compat.question import cudnn_of_number
 from envbuilder.compat.requirement import parse
 from envbuilder.compat.unknown import FIRST_WITHOUT_WINDOWS_GPU
 from envbuilder.finding import Code, Finding
-from envbuilder.reproduce.grammar import GRAMMAR, old_by, old_by_files, old_release
+from envbuilder.reproduce.grammar import GRAMMAR, old_by, old_by_files, old_release, pattern, phrase
 from envbuilder.reproduce.messages.catalog import MessageMatch, Text, marked
 from envbuilder.reproduce.question import PLACES, Case, gpus_of, is_since, release_of
 from envbuilder.reproduce.report.reported import Trust
 
-_GROWTH = "`config = tf.ConfigProto(); config.gpu_options.allow_growth = True` (for tf.Session)"
+_SENTENCE = re.compile(r"(?:`[^`]*`|[^`.]|\.(?![ )]|$))+(?:\.\s*|$)")
 _UPPER = frozenset({"<", "<=", "==", "~="})
 
 
@@ -35,7 +37,7 @@ class _Written:
         return self.written(key)
 
 
-Facts = Mapping[str, object]
+Facts = Mapping[str, Any]
 
 
 def terms(case: Case) -> Facts:
@@ -88,12 +90,14 @@ def terms(case: Case) -> Facts:
     }
     found = {
         **{name: _first(paths, sources) for name, paths in GRAMMAR.facts.items()},
+        "case": case,
         "if": _Written(if_they_hold),
+        "cpp_runtime": GRAMMAR.ask["cpp_runtime" + "_before_windows_10" * case.holds("before_windows_10")],
         "served_by": span(catalog.with_code_for(capability)) or None if capability is not None else None,
         "release": version,
         "wheel": wheel,
         "line": versions.minor(version) if version else None,
-        "grow": set_variable("TF_FORCE_GPU_ALLOW_GROWTH=true") if grows else _GROWTH,
+        "grow": set_variable("TF_FORCE_GPU_ALLOW_GROWTH=true") if grows else GRAMMAR.ask["growth_1"],
         "gpu": gpu,
         "sm": capability and capability.replace(".", ""),
         **(_built_with(reported.cuda, case) if reported.cuda else {}),
@@ -121,8 +125,7 @@ def terms(case: Case) -> Facts:
 
 
 def _first(paths: tuple[str, ...], sources: Mapping[str, object]) -> object | None:
-    named = (path.split(".") for path in paths)
-    values = (getattr(sources[owner], field, None) for owner, field in named)
+    values = (getattr(sources[owner], field, None) for owner, field in (path.split(".") for path in paths))
     return next((value for value in values if value is not None), None)
 
 
@@ -173,22 +176,39 @@ def with_values(row: MessageMatch, facts: Facts) -> Facts:
 def _of_file(name: str, facts: Facts) -> dict[str, str]:
     """Return the releases before the catalogue that open a CUDA library of this name."""
     old = old_by_files([name], str(facts.get("installed_cudnn", "")) or None)
-    tag = old.image_tag(old.newest, str(facts.get("python", "3"))) if old is not None else ""
     if old is None:
         return {}
+    tag = old.image_tag(old.newest, facts.get("python", "3"))
     there = "cudnn" not in name and versions.line(str(facts.get("installed", "0.0"))) == old.cuda
     named = {"library_cuda": old.cuda, "library_cudnn": old.cudnn, "library_tag": tag}
     return named | ({"library_there": old.cuda} if there else {})
 
 
 def filled(text: Text, facts: Facts) -> str:
-    """Return the first of some texts of which every name is known."""
+    """Return the first of some texts of which every name is known and that fits the report; else what fits of it."""
+    fits: list[str] = []
     for one in (text,) if isinstance(text, str) else text:
-        try:
-            return one.format_map(facts)
-        except KeyError:
-            continue
-    raise KeyError(text)
+        with suppress(KeyError):
+            said = one.format_map(facts)
+            fits.append(fitting(said, facts["case"]))
+            if fits[-1] == said:
+                return said
+    if not fits:
+        raise KeyError(text)
+    return fits[0]
+
+
+def fitting(text: str, case: Case) -> str:
+    """Drop the sentences that the report contradicts (`contradicted` in grammar.yaml)."""
+
+    def fits(said: str) -> bool:
+        for row, conditions in GRAMMAR.contradicted.items():
+            for match in pattern(row, any_case=True).finditer(said):
+                if any(case.holds(one.format_map(match.groupdict())) for one in conditions):
+                    return False
+        return True
+
+    return text if fits(text) else "".join(filter(fits, _SENTENCE.findall(text))).strip()
 
 
 def bounds(name: str, release: TensorflowRelease) -> str | None:
@@ -366,9 +386,6 @@ def _command(openers: list[TensorflowRelease], case: Case, *, cuda: bool, cudnn:
     return _apart(release, case, cuda=cuda, cudnn=cudnn)
 
 
-_OF_RPM = ("centos", "red hat", "rhel", "rocky", "alma", "oracle", "fedora", "amazon")
-
-
 def _apart(release: TensorflowRelease, case: Case, *, cuda: bool, cudnn: bool) -> str:
     toolkit, library = release.cuda or "", cudnn_for(release) or ""
     jammy = re.search(r"\b2[2-9]\.04", case.reported.os or "") is not None
@@ -378,7 +395,7 @@ def _apart(release: TensorflowRelease, case: Case, *, cuda: bool, cudnn: bool) -
         return f"conda install -c conda-forge cudatoolkit={toolkit} cudnn={library}"
     major = versions.major(library)
     apart = major < _CUDNN_PER_CUDA_ENDS
-    rpm = (case.reported.os or "").lower().startswith(_OF_RPM)
+    rpm = phrase("of_rpm").match(case.reported.os or "") is not None
     package = f"libcudnn{major}-{library}.*-1.cuda{toolkit}" if rpm else f"libcudnn{major}={library}.*-1+cuda{toolkit}"
     package = package if apart else f"libcudnn9-cuda-{versions.major(toolkit)}"
     wanted = [f"cuda-libraries-{toolkit.replace('.', '-')}"] * cuda + [f"'{package}'"] * cudnn

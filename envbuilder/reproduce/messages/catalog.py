@@ -89,7 +89,6 @@ _FILES = [entry for entry in packaged_in(resources.files(__package__)) if entry.
 SIGNATURES = tuple(
     row for file in sorted(_FILES, key=lambda entry: entry.name) for row in packaged_yaml(file, tuple[LogMessage, ...])
 )
-"""Every known message, in the order of the data files."""
 
 _BY_ID = {signature.id: signature for signature in SIGNATURES}
 

@@ -89,15 +89,6 @@ def title_line(transcript: Transcript) -> int:
 _SAID: dict[Complaint, re.Pattern[str]] = {
     kind: re.compile(expression("|".join(GRAMMAR.complaints[kind]))) for kind in get_args(Complaint)
 }
-_FRAME = re.compile(
-    r"(?:site|dist)-packages[\\/](?:tensorflow\w{0,12}|keras)[\\/](?:python[\\/])?(?:__init__|pywrap\w{0,40})\.py"
-)
-_RAISED = re.compile(
-    r"(?:^|\s)(?:importerror|modulenotfounderror|attributeerror|typeerror|systemerror|keyerror|oserror)\b"
-)
-_CHECKBOX = re.compile(r"\s{0,8}[-*] ?\[[ x]\]")
-"""An item of a form's checklist: the form's words, not the reporter's."""
-
 _LONGEST = 600
 
 
@@ -107,7 +98,7 @@ def complaints(transcript: Transcript, *, everywhere: bool = False) -> tuple[Com
     of_text = _said("\n".join(_sentences(transcript.lowered.split("\n"))))
     said = _said("\n".join(_sentences([transcript.line(title).lower()] if title else []))) - {"several"}
     said = said | (of_text & {"several"}) if said else of_text
-    if _FRAME.search(transcript.lowered) and _RAISED.search(transcript.lowered):
+    if phrase("imports_it").search(transcript.lowered) and phrase("raised").search(transcript.lowered):
         said.add("import")
     return tuple(kind for kind in _SAID if kind in said)
 
@@ -118,7 +109,7 @@ def _said(text: str) -> set[Complaint]:
 
 def _sentences(lines: list[str]) -> Iterator[str]:
     for line in lines:
-        if line and LOGGED.search(line) is None and _CHECKBOX.match(line) is None:
+        if line and LOGGED.search(line) is None and phrase("checkbox").match(line) is None:
             yield line[:_LONGEST]
 
 

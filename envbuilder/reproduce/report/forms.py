@@ -13,12 +13,7 @@ from envbuilder.reproduce.report.context import setup_of, without_addresses
 from envbuilder.reproduce.report.reported import ReportStatement, Trust
 from envbuilder.reproduce.transcript import Transcript
 
-_HEADING = re.compile(r"^\s{0,3}#{1,6}\s|^\s{0,3}\*\*[^*]{2,80}\*\*\s{0,4}:?\s{0,4}$")
 _MOST_LINES = 3
-_INSIDE = re.compile(r"\((pip|conda|docker)\)", re.IGNORECASE)
-"""The answer that some people write over the question's hint."""
-
-_NOTHING = re.compile(r"^[\s*_-]*(?:no response|n/?a\*?|none|no|yes|unknown|-)?[\s*_.-]*$", re.IGNORECASE)
 
 
 def statements(transcript: Transcript) -> Iterator[ReportStatement]:
@@ -33,10 +28,10 @@ def statements(transcript: Transcript) -> Iterator[ReportStatement]:
         value = match["value"]
         if value is not None:
             yield from _evidence(target, value, number, line)
-        elif target == "install" and (inside := _INSIDE.search(match["label"])) is not None:
+        elif target == "install" and (inside := phrase("answer_in_question").search(match["label"])) is not None:
             yield from _evidence(target, inside[1], number, line)
         elif not match["label"].lower().startswith("installed version") and (
-            _HEADING.match(line)
+            phrase("heading").match(line)
             or line.rstrip().endswith(":")
             or (line.lstrip()[:1] in "-*" and len(match["label"]) > 1)
         ):  # a label with its value below, rather than a sentence that begins with the same words
@@ -60,13 +55,9 @@ def _following(transcript: Transcript, number: int) -> Iterator[int]:
             yield candidate
 
 
-_OF_THE_DRIVER = re.compile(r"CUDA Version\s{2,60}:|UMD Version")
-"""``nvidia-smi -q`` aligns its colons; its "CUDA Version" is the newest CUDA that the driver supports."""
-
-
 def _evidence(target: str, value: str, number: int, line: str) -> Iterator[ReportStatement]:
-    other = ".cc:" in value or ("cud" in target and "rocm" in value.lower()) or _OF_THE_DRIVER.search(line)
-    if other or line.strip() == "source" or _NOTHING.match(value):  # a form that nobody changed says source
+    other = ".cc:" in value or ("cud" in target and "rocm" in value.lower()) or phrase("of_the_driver").search(line)
+    if other or line.strip() == "source" or phrase("no_answer").match(value):  # a form that nobody changed says source
         return
     reader = _READERS.get(target, _searched)
     for name, text, count in reader(target, without_addresses(value)[:300]):
