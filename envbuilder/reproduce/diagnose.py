@@ -263,7 +263,7 @@ def _fitting(case: Case) -> Facts:
     """Name the stated versions if they go together."""
     reported, question = case.reported, case.question
     known = question is not None and question.cuda is not None and bool(case.release or case.old)
-    other = reported.origin or reported.arch in GRAMMAR.not_served
+    other = reported.origin or reported.arch in GRAMMAR.not_served or reported.build == "cpu"
     if not known or other or any(map(is_cause, causes.forecast(case))):
         return {}
     others = [f"cuDNN {reported.cudnn}"] * bool(reported.cudnn) + [*gpus_of(reported)[:1]]

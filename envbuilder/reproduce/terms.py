@@ -24,7 +24,6 @@ from envbuilder.reproduce.question import PLACES, Case, gpus_of, is_since, relea
 from envbuilder.reproduce.report.reported import Trust
 
 _SENTENCE = re.compile(r"(?:`[^`]*`|[^`.]|\.(?![ )]|$))+(?:\.\s*|$)")
-_UPPER = frozenset({"<", "<=", "==", "~="})
 
 
 class _Written:
@@ -178,10 +177,11 @@ def _of_file(name: str, facts: Facts) -> dict[str, str]:
     old = old_by_files([name], str(facts.get("installed_cudnn", "")) or None)
     if old is None:
         return {}
-    tag = old.image_tag(old.newest, facts.get("python", "3"))
+    stated = str(facts.get("release", ""))
+    tag = old.image_tag(stated if old_release(stated) == old else old.newest, facts.get("python", "3"))
     there = "cudnn" not in name and versions.line(str(facts.get("installed", "0.0"))) == old.cuda
-    named = {"library_cuda": old.cuda, "library_cudnn": old.cudnn, "library_tag": tag}
-    return named | ({"library_there": old.cuda} if there else {})
+    named = {"library_there": old.cuda} if there else {}
+    return {"library_cuda": old.cuda, "library_cudnn": old.cudnn, "library_tag": tag, **named}
 
 
 def filled(text: Text, facts: Facts) -> str:
@@ -214,7 +214,7 @@ def fitting(text: str, case: Case) -> str:
 def bounds(name: str, release: TensorflowRelease) -> str | None:
     """Return the bounds with an upper end, a cap before the wheel's own metadata; None if neither has one."""
     for row in map(parse, (*release.caps, *release.requires)):
-        if row.name == name and not row.marker and any(operator in _UPPER for operator, _ in row.bounds):
+        if row.name == name and not row.marker and {one for one, _ in row.bounds} & {"<", "<=", "==", "~="}:
             return name + ",".join(f"{operator}{version}" for operator, version in row.bounds if operator != "!=")
     return None
 
