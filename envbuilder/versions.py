@@ -134,8 +134,7 @@ def prefixes(text: str) -> tuple[str, ...]:
 
 def is_development(text: str) -> bool:
     """Return True for a development build (``2.23.0.dev20261026``)."""
-    found = _PARTS.match(text)
-    return found is not None and found[2] == "dev"
+    return (found := _PARTS.match(text)) is not None and found[2] == "dev"
 
 
 def is_final(text: str) -> bool:

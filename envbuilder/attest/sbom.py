@@ -243,7 +243,11 @@ def provenance(
     materials = [resource(path, value) for path, value in sorted(context.items())]
     stated = record.base.rpartition("@")[2] if "@sha256:" in record.base else record.base_id
     materials.append(resource(record.base, stated))
-    materials += [_package(package) for package in locked]
+    for package in locked:
+        uri = f"pkg:pypi/{quote(package.name, safe='')}@{quote(package.version, safe='')}"
+        hashes = tuple(one.removeprefix("sha256:") for one in package.hashes)  # of each file that may be installed
+        one_file = {"sha256": hashes[0]} if len(hashes) == 1 else {}
+        materials.append(Resource(uri=uri, digest=one_file, annotations={} if one_file else {"sha256": hashes}))
     if record.revision:
         materials.append(Resource(name="source", digest={"gitCommit": record.revision}))
     parameters = {"environment": record.environment, **({"base": record.base_origin} if record.base_origin else {})}
@@ -255,11 +259,3 @@ def provenance(
         "metadata": _some(invocationId=invocation, startedOn=record.started, finishedOn=record.finished),
     }
     return about(name, digest, PROVENANCE, {"buildDefinition": build, "runDetails": run})
-
-
-def _package(package: Locked) -> Resource:
-    """Name a locked package with its digest, or those of every file that may have been installed."""
-    uri = f"pkg:pypi/{quote(package.name, safe='')}@{quote(package.version, safe='')}"
-    hashes = tuple(digest.removeprefix("sha256:") for digest in package.hashes)
-    digest = {"sha256": hashes[0]} if len(hashes) == 1 else {}
-    return Resource(uri=uri, digest=digest, annotations={} if digest else {"sha256": hashes})

@@ -238,17 +238,15 @@ def supersedes(passed: Verdict, failed: Verdict, now: datetime) -> bool:
 
     Both have to name the same environment. Only a person answers a FAILED without a failed check.
     """
-    if len({one.environment.id if one.environment else "" for one in (passed, failed)}) > 1:
-        return False
-    if passed.verdict != "PASSED" or passed.unreal or inconsistent(passed):
+    names = {one.environment.id if one.environment else "" for one in (passed, failed)}
+    if len(names) > 1 or passed.verdict != "PASSED" or passed.unreal or inconsistent(passed):
         return False
     if not moment(failed.finished) < moment(passed.finished) <= now + CLOCK_SKEW:
         return False
     lost, not_passed = _failed(failed), {check.name for check in passed.checks if not is_passed(check)}
     made = {(check.name, check.level) for check in passed.checks if check.name not in not_passed}
-    if not {(check.name, check.level) for check in lost} <= made:
-        return False
-    if not lost or rank(passed.level) < max(rank(check.level) for check in lost):
+    are_made = {(check.name, check.level) for check in lost} <= made
+    if not lost or not are_made or rank(passed.level) < max(rank(check.level) for check in lost):
         return False
     models = [{gpu.name.casefold() for gpu in one.host.gpus} for one in (passed, failed)]
     branches = [(one.host.driver or "").partition(".")[0] for one in (passed, failed)]

@@ -155,7 +155,9 @@ def _base(
     brought = next((row.python for row in (image, plain, system) if row is not None and row.python), None)
     python = versions.minor(question.python) if question.python is not None else brought
     if python is None and not unseen:
-        python = _newest_python(question, release, arch)
+        pythons = next((row.pythons for row in release.wheels if row.arch == arch), release.pythons)
+        usable = [text for text in pythons if question.install != "and-cuda" or not extra_fails(release, text)]
+        python = max(usable or pythons, key=versions.key, default=None)
     given = Candidate(
         release=release,
         arch=arch,
@@ -180,12 +182,6 @@ def _of_images(name: str, catalog: Catalog) -> OperatingSystem | None:
     if row is None or row.python is None:
         return None
     return msgspec.structs.replace(catalog.systems[0], name=name, short=name, python=row.python, glibc=row.glibc)
-
-
-def _newest_python(question: Question, release: TensorflowRelease, arch: str) -> str | None:
-    pythons = next((row.pythons for row in release.wheels if row.arch == arch), release.pythons)
-    usable = [text for text in pythons if question.install != "and-cuda" or not extra_fails(release, text)]
-    return max(usable or pythons, key=versions.key, default=None)
 
 
 _Libraries = tuple[str | None, str | None, tuple[Finding, ...]]

@@ -68,7 +68,9 @@ def _donors(release: TensorflowRelease, cuda: str | None, catalog: Catalog) -> I
     built = release.cuda
     if built is None:
         return
-    own = bool(release.cuda_wheels) and (cuda is None or versions.is_prefix(cuda, _runtime(release, built)))
+    pin = next((parse(text) for text in release.cuda_wheels if "cuda-runtime" in text), None)
+    runtime = pin.bounds[0][1] if pin is not None and pin.bounds else built
+    own = bool(release.cuda_wheels) and (cuda is None or versions.is_prefix(cuda, runtime))
     if own:
         yield release
     seen = {versions.minor(built)} if own else set()
@@ -78,11 +80,6 @@ def _donors(release: TensorflowRelease, cuda: str | None, catalog: Catalog) -> I
         if versions.minor(donor.cuda) not in seen:
             seen.add(versions.minor(donor.cuda))
             yield donor
-
-
-def _runtime(release: TensorflowRelease, built: str) -> str:
-    runtime = next((parse(text) for text in release.cuda_wheels if "cuda-runtime" in text), None)
-    return runtime.bounds[0][1] if runtime is not None and runtime.bounds else built
 
 
 def _closeness(

@@ -71,6 +71,8 @@ def init(folder: Path, options: InitOptions, catalog: Catalog) -> tuple[Path, ..
     environment = found.environment
     gpu = environment.flavor == "gpu"
     targets = {"drivers": [found.driver] if gpu and found.driver else [], "gpus": list(found.gpus) if gpu else []}
+    ignored = folder / ".gitignore"
+    kept = users_text(ignored).splitlines() if ignored.exists() else []
     texts = {
         MATRIX: _render(
             "matrix.yaml",
@@ -81,11 +83,11 @@ def init(folder: Path, options: InitOptions, catalog: Catalog) -> tuple[Path, ..
             **{name: getattr(environment, name) for name in ("tensorflow", "python", "os", "flavor")},
         ),
         SCHEMA: decoding.to_json(msgspec.json.schema(Matrix)).decode() + "\n",
-        **_ignored(folder / ".gitignore"),
+        **({} if "/out/" in kept else {ignored.name: "\n".join([*kept, _render("gitignore")])}),
         **({"envbuilder.toml": f'repository = "{repository()}"\n'} if os.environ.get(REPOSITORY) else {}),
     }
     names = (*texts, *(FILES[form][1] for form in options.forms))
-    if there := [name for name in names if (folder / name).exists() and name != ".gitignore"]:
+    if there := [name for name in names if (folder / name).exists() and name != ignored.name]:
         text = f"{folder.absolute()} has {', '.join(there)} already"
         raise UsageError(text, hint="name another folder: envbuilder init DIR")
     with temporary_folder("init") as draft:
@@ -98,12 +100,6 @@ def init(folder: Path, options: InitOptions, catalog: Catalog) -> tuple[Path, ..
     for name, text in texts.items():
         write_atomically(folder / name, text.encode())
     return tuple(folder / name for name in texts)
-
-
-def _ignored(path: Path) -> dict[str, str]:
-    """Return the file of a folder with the results in it; nothing if it has them already."""
-    kept = users_text(path).splitlines() if path.exists() else []
-    return {} if "/out/" in kept else {path.name: "\n".join([*kept, _render("gitignore")])}
 
 
 def _service(environment: Environment) -> str:

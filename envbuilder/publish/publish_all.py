@@ -291,12 +291,10 @@ def _stage(publication: Publication, tools: PublishTools, image: Image) -> Manif
     if manifest is None:
         raise PublishError(f"{staged} was pushed as {digest}, but the registry does not have it", hint=FORGETS)
     if tools.zstd is None and image.id not in (manifest.digest, config_digest(manifest)):
-        raise PublishError(f"{staged} holds another image than the one that was pushed ({image.id})", hint=_ONE)
+        hint = "push from one host at a time, to a registry that does not convert images"
+        raise PublishError(f"{staged} holds another image than the one that was pushed ({image.id})", hint=hint)
     write_document(path, digest)
     return manifest
-
-
-_ONE = "push from one host at a time, to a registry that does not convert images"
 
 
 def _unfit(verdict: Verdict, publication: Publication) -> str:

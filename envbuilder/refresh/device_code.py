@@ -20,7 +20,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from envbuilder.catalog.rows import KernelOrigin, Kernels, Ptx
-from envbuilder.probes.suite.fatbin import CUBIN, PTX, FatBinary, capabilities, fat_binaries
+from envbuilder.probes.suite.fatbin import CUBIN, PTX, capabilities, fat_binaries
 from envbuilder.refresh import ptx_text
 from envbuilder.refresh.section_table import Section, SectionWatch
 
@@ -59,11 +59,14 @@ def groups(pieces: Iterable[bytes]) -> tuple[Group, ...]:
     watch = SectionWatch()
     offsets: dict[tuple[tuple[str, ...], tuple[Ptx, ...]], list[int]] = {}
     for number, found in enumerate(fat_binaries(watch.over(pieces))):
-        offsets.setdefault(_contents(found), []).append(found.offset)
+        cubins = capabilities(entry.architecture for entry in found.entries if entry.kind == CUBIN)
+        ptx = {ptx_text.read(entry) for entry in found.entries if entry.kind == PTX}
+        contents = cubins, tuple(sorted(ptx, key=lambda one: (one.target or "", one.isa)))
+        offsets.setdefault(contents, []).append(found.offset)
         if len(offsets) > _MOST_KINDS or number >= _MOST:
             raise ValueError(f"more than {_MOST_KINDS} kinds of fat binaries, or {_MOST} fat binaries")
     sections = watch.sections()
-    counts = Counter((_origin(sections, at), *contents) for contents, places in offsets.items() for at in places)
+    counts = Counter((_origin(sections, at), *kind) for kind, places in offsets.items() for at in places)
     return tuple(sorted(Group(*key, fat_binaries=count) for key, count in counts.items()))
 
 
@@ -101,12 +104,6 @@ def _kernels(origin: KernelOrigin, libraries: Sequence[tuple[Group, ...]]) -> Ke
 def _common(values: Sequence[tuple[T, ...]]) -> tuple[T, ...]:
     first, *others = values or ((),)
     return tuple(one for one in first if all(one in other for other in others))
-
-
-def _contents(found: FatBinary) -> tuple[tuple[str, ...], tuple[Ptx, ...]]:
-    cubins = capabilities(entry.architecture for entry in found.entries if entry.kind == CUBIN)
-    ptx = {ptx_text.read(entry) for entry in found.entries if entry.kind == PTX}
-    return cubins, tuple(sorted(ptx, key=lambda one: (one.target or "", one.isa)))
 
 
 def _origin(sections: tuple[Section, ...], offset: int) -> Origin:

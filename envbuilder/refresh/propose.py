@@ -170,7 +170,7 @@ class Proposer:
             released=file.uploaded,
             requires_python=said.requires_python,
             requires=said.requires,
-            caps=_caps(before, name.version),
+            caps=before.caps if before and versions.minor(before.version) == versions.minor(name.version) else (),
             cpu_features=before.cpu_features if before else (),
             reviewed=False,
             source=(f"{file.filename}: METADATA and build_info.py",),
@@ -228,12 +228,6 @@ def _before(catalog: Catalog, package: str, version: str) -> TensorflowRelease |
     rows = catalog.releases(DISTRIBUTIONS[0] if package == NIGHTLY else package)
     older = [row for row in rows if versions.key(row.version) < versions.key(version)]
     return older[-1] if older else None
-
-
-def _caps(before: TensorflowRelease | None, version: str) -> tuple[str, ...]:
-    """Return the bounds of an earlier patch of the same line; those of a new line are not known."""
-    same = before is not None and versions.minor(before.version) == versions.minor(version)
-    return before.caps if before is not None and same else ()
 
 
 def _lowest(requirement: str, indexed: IndexedWheels) -> str | None:

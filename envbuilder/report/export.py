@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 from envbuilder.compat.selectors import select
 from envbuilder.errors import InputError, NothingSelectedError, Problem
-from envbuilder.finding import Finding, worst_first
+from envbuilder.finding import worst_first
 from envbuilder.report.metrics import prometheus
 from envbuilder.report.report_data import STRANGE, name_of, readable
 from envbuilder.support import decoding, terminal_text
@@ -164,14 +164,10 @@ def _details(verdict: Verdict) -> list[str]:
         return []
     lines = [f"<details><summary>{terminal_text.markdown(name_of(verdict))}: {verdict.verdict}</summary>", ""]
     lines += [f"- {terminal_text.markdown(reason)}" for reason in verdict.reasons]
-    lines += [_finding(finding) for finding in worst_first(verdict.findings)]
+    for one in worst_first(verdict.findings):
+        code, message, fix = map(terminal_text.markdown, (one.code, one.message, one.fix))
+        lines.append(f"- **{code}** ({one.severity}): {message}{f' **Fix:** {fix}' if fix else ''}")
     return [*lines, "", "</details>", ""]
-
-
-def _finding(finding: Finding) -> str:
-    fix = f" **Fix:** {terminal_text.markdown(finding.fix)}" if finding.fix else ""
-    code, message = terminal_text.markdown(finding.code), terminal_text.markdown(finding.message)
-    return f"- **{code}** ({finding.severity}): {message}{fix}"
 
 
 FORMATS: dict[str, Callable[[tuple[Verdict, ...]], str]] = {

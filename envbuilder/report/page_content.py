@@ -289,7 +289,9 @@ def _systems(material: Material, cards: list[EnvironmentCard], waiting: tuple[En
     for environment, cell in judged:
         placed.setdefault((environment.tensorflow, _column(environment)), []).append(cell)
     known = sorted({column for _, column in placed}, key=_column_order)
-    for combination, cell in _left_out_cells(material):
+    left_out = [*(one.combination for one in material.rejections), *(one.combination for one in material.excluded)]
+    for combination, (word, name, codes, why, _) in zip(left_out, _without_environment(material), strict=True):
+        cell = GridCell(word, codes or "by the matrix", "left-out", why, f"{name} {codes} {why}".casefold())
         cells = placed.setdefault((combination.tensorflow, _fitting(_column(combination), known)), [])
         cells.extend([cell] if cell not in cells else [])
     return _grid("system", "TensorFlow", placed, sorted({column for _, column in placed}, key=_column_order))
@@ -347,12 +349,6 @@ def _judged_cell(run: Run, card: EnvironmentCard) -> GridCell:
     text = " · ".join(filter(None, (card.variant, run.reached, f"CUDA {cuda}" if cuda else "")))
     title = f"{card.name}: {run.title}" + (f". {verdict.reasons[0]}" if verdict.reasons else "")
     return GridCell(verdict.verdict, text, card.anchor, title, card.search, verdict.finished[:10])
-
-
-def _left_out_cells(material: Material) -> Iterator[tuple[Combination, GridCell]]:
-    combinations = [*(one.combination for one in material.rejections), *(one.combination for one in material.excluded)]
-    for combination, (word, name, codes, why, _) in zip(combinations, _without_environment(material), strict=True):
-        yield combination, GridCell(word, codes or "by the matrix", "left-out", why, f"{name} {codes} {why}".casefold())
 
 
 def _without_environment(material: Material) -> Iterator[tuple[str, str, str, str, str]]:

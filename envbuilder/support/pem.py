@@ -14,6 +14,4 @@ def why_not(text: bytes) -> str:
     """Return the reason why a file cannot be installed as authorities; '' if it can."""
     if b"PRIVATE KEY-----" in text:
         return "holds a private key: give the certificates only"
-    if not certificates(text):
-        return "holds no certificate in PEM (-----BEGIN CERTIFICATE-----)"
-    return ""
+    return "" if certificates(text) else "holds no certificate in PEM (-----BEGIN CERTIFICATE-----)"

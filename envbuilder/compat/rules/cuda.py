@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from envbuilder import versions
 from envbuilder.catalog import library_search
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import BaseImage, CudaToolkit, TensorflowRelease
+from envbuilder.catalog.rows import BaseImage, CudaToolkit
 from envbuilder.compat.candidate import Candidate, Rule
 from envbuilder.compat.findings import about, listed
 from envbuilder.finding import Code, Finding
@@ -152,7 +152,10 @@ def _not_searched(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
     lost = [name for name in library_search.unfound(release.libraries, release.searches) if name not in brought]
     if not lost or (image is not None and candidate.install is None):
         return
-    later = _next_patch_that_finds_cuda(release, catalog) if candidate.install else None
+    alike = (row.version for row in catalog.releases(release.package) if row.finds_cuda == "wheels")
+    patches = (text for text in alike if versions.minor(text) == versions.minor(release.version))
+    newer = (text for text in patches if versions.key(text) > versions.key(release.version))
+    later = next(newer, None) if candidate.install else None
     variant = "pinned" if candidate.install is None else "extra_with_later" if later else "extra"
     fields = {"sonames": listed(lost), "folders": _folders(map(library_search.folder_of, lost)), "later": later}
     yield about(candidate, Code.LIBRARY_PATH, variant, (release,), opener=library_search.OPENER, **fields)
@@ -179,12 +182,6 @@ def _opened_on_demand(candidate: Candidate) -> Iterator[Finding]:
         consequences = listed([_WITHOUT.get(folder, f"functions of {folder} fail") for folder in lost])
         fields = {"folders": _folders(lost), "consequences": consequences, "opener": library_search.OPENER}
         yield about(candidate, Code.LIBRARY_PATH, "on_demand", (release,), **fields)
-
-
-def _next_patch_that_finds_cuda(release: TensorflowRelease, catalog: Catalog) -> str | None:
-    alike = (row for row in catalog.releases(release.package) if row.finds_cuda == "wheels")
-    later = (row.version for row in alike if versions.key(row.version) > versions.key(release.version))
-    return next((text for text in later if versions.minor(text) == versions.minor(release.version)), None)
 
 
 RULES: tuple[Rule, ...] = (
