@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -29,6 +30,7 @@ from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.index_config import IndexConfig, origin
 from envbuilder.pypi.pages import DistFile
 from envbuilder.support import decoding
+from envbuilder.support.certificates import check_key_log
 from envbuilder.workspace import cache_dir, read_stored
 
 PAGE_LIFE_S = 3600
@@ -300,6 +302,7 @@ class Transport:
     """HTTP and ``file:`` requests of all threads; at most `CONNECTIONS` to a host, which are reused."""
 
     def __init__(self, config: IndexConfig) -> None:
+        check_key_log(os.environ)
         self._config, self._credentials = config, config.credentials
         self._session = _Session()
         self._session.headers["User-Agent"] = f"envbuilder/{__version__}"

@@ -1,5 +1,6 @@
-"""The certificate authorities and the proxy that the environment names."""
+"""The certificate authorities, the proxy and the log of TLS keys that the environment names."""
 
+import os
 import ssl
 from collections.abc import Mapping
 from functools import cache
@@ -16,7 +17,8 @@ _VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
 def authorities(environment: Mapping[str, str]) -> str | None:
-    """Return the bundle, or folder, of certificates. Raises UsageError if it is neither."""
+    """Return the bundle, or folder, of certificates. Raises UsageError if it is neither, or for `check_key_log`."""
+    check_key_log(environment)
     name = next(filter(environment.get, _VARIABLES), "")
     if name:
         _check(name, Path(environment[name]))
@@ -33,8 +35,18 @@ def _check(name: str, bundle: Path) -> None:
         elif (bundle.is_file() and ssl.create_default_context(cafile=bundle)) or any(hashed):
             return
     except OSError as error:
-        problem = problem if isinstance(error, ssl.SSLError) else str(error)  # which may be about SSLKEYLOGFILE
+        problem = problem if isinstance(error, ssl.SSLError) else str(error)
     raise UsageError(f"{name} is {bundle}: {problem}", hint=f"export {name}=BUNDLE.pem, or unset {name}")
+
+
+def check_key_log(environment: Mapping[str, str]) -> None:
+    """Raise UsageError for a SSLKEYLOGFILE that TLS cannot write to; a pipe without a reader would be waited for."""
+    path = os.path.expandvars(environment.get("SSLKEYLOGFILE", ""))
+    try:
+        if path:
+            os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o600))
+    except OSError as error:
+        raise UsageError(f"SSLKEYLOGFILE is {path}: {error.strerror}", hint="unset SSLKEYLOGFILE") from error
 
 
 def check_proxy(address: str) -> None:

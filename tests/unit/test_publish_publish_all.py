@@ -153,7 +153,8 @@ def test_no_command_waits_for_a_key_that_is_a_pipe_that_nobody_writes(tmp_path, 
         assert "not read in 0.2 s" in run(*words, str(tmp_path / "pipe"), expect=(UsageError, InputError))
     run("keys", "new", str(tmp_path))
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
-    for name, bundle in (("REQUESTS_CA_BUNDLE", "absent"), ("SSL_CERT_FILE", "pipe")):  # the second one comes first
+    named = (("REQUESTS_CA_BUNDLE", "absent"), ("SSL_CERT_FILE", "pipe"))  # the later ones come first
+    for name, bundle in (*named, ("SSLKEYLOGFILE", "pipe"), ("SSLKEYLOGFILE", "absent/keys")):
         monkeypatch.setenv(name, str(tmp_path / bundle))
         said = run("verify", "a.b/c:d", "--key", str(tmp_path / PUBLIC), expect=UsageError)
         assert f"{name} is {tmp_path / bundle}: " in said
