@@ -235,6 +235,8 @@ class _Reader:
                 limits = ", ".join(f"{_BOUNDS[name][0]} {limit:,}" for name, limit in bounds.items())
                 noun = description or ("a number" if limits else "a finite number")
                 return self.refuse(node, key, f"{_shown(node)} is not {noun}{f' ({limits})' if limits else ''}")
+            if node.tag == "tag:yaml.org,2002:str":  # as in quotes
+                return self.refuse(node, key, f"{_shown(node)!r} is a text to YAML: write {value:.15g} without quotes")
         return value
 
     def _text(self, node: yaml.ScalarNode, kind: inspect.StrType, key: str, description: str) -> object:
