@@ -17,6 +17,8 @@ from closed import closed
 from hypothesis import is_hypothesis_test, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
+from envbuilder.support import terminal_text
+
 if TYPE_CHECKING:
     from envbuilder.controls.run import Controller
     from envbuilder.engine.docker import DockerEngine
@@ -93,6 +95,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     finally:  # a command that ran in this process has set its own, whose grace ends the process
         for number, handler in handlers.items():
             signal.signal(number, handler)
+        terminal_text._hidden.clear()  # logins of the test, which are words of others
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import msgspec
 
 from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, Reason
 from envbuilder.support import decoding
+from envbuilder.support.terminal_text import without_logins
 
 MAX_VALUES = 1_000_000  # which take a hundred times the memory of their bytes; 20,000 attachments have a fifth
 
@@ -14,7 +15,7 @@ MAX_VALUES = 1_000_000  # which take a hundred times the memory of their bytes; 
 class _RegistryError(EnvbuilderError):
     def __init__(self, fault: Reason, message: str, *, hint: str = "") -> None:
         self.fault = fault  # its next step is in publish/reasons.yaml, unless there is a better one
-        super().__init__(message, hint=hint)
+        super().__init__(without_logins(message, 1), hint=hint)
 
 
 class RegistryFailedError(_RegistryError, InfrastructureError):

@@ -1,6 +1,9 @@
 """Make foreign text safe to print: no terminal control, no forged line, no command for a CI system."""
 
+import json
 import re
+import sys
+from urllib.parse import quote
 
 from envbuilder.errors import UsageError
 
@@ -27,7 +30,8 @@ _PRIVATE_KEY = re.compile(
     r"|(?:\A|(?<=cannot read ))(?:(?:[\w+/-]{43}|[\w+/-]{86})={0,2}|[0-9A-Fa-f]{64}|[0-9A-Fa-f]{128})(?=: )"
 )
 """A key that was given where its path belongs, whole or cut, or as its 32 or 64 bytes: an error repeats a path."""
-_LEAST_HIDDEN, _hidden = 8, dict[str, re.Pattern[str]]()
+_LEAST_UNIQUE, _UNIQUE, _hidden = 8, 1 << 20, dict[str, tuple[int, re.Pattern[str]]]()
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"')
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&])")
 _ADDRESS = re.compile(r"(?i)(?<=[a-z]):(?=//)|(?<=www)\.")
@@ -46,20 +50,27 @@ def text(foreign: str) -> str:
 
 
 def hide(*secrets: str) -> None:
-    """Let no output have these logins or tokens: a server may repeat them anywhere in its answer, in any case."""
-    for secret in (one.rstrip("=") for one in secrets):
-        if len(secret) >= _LEAST_HIDDEN and not secret.isalpha():  # a word would be hidden wherever it is
-            _hidden[secret] = re.compile(re.escape(secret), re.IGNORECASE)
+    """Let no output have these logins or tokens: a server may repeat them anywhere in its answer, in any case.
+
+    One that may be a word is hidden where a word equals it, unless you wrote it in the command.
+    """
+    for secret in filter(None, (one.rstrip("=") for one in secrets)):
+        pattern = "|".join(map(re.escape, {secret, repr(secret)[1:-1], quote(secret, "")}))
+        is_word = len(secret) < _LEAST_UNIQUE or secret.isalpha()
+        found = re.compile(rf"(?<![^\W_])(?:{pattern})(?![^\W_])" if is_word else pattern, re.IGNORECASE)
+        if not (is_word and found.search(" ".join(sys.argv))):
+            _hidden[secret] = (len(secret) if is_word else _UNIQUE, found)
 
 
-def _without_logins(foreign: str) -> str:
-    for secret in tuple(_hidden.values()):
-        foreign = secret.sub("****", foreign)
+def without_logins(foreign: str, least: int = 4) -> str:
+    """Hide logins and tokens; of those that may be a word, those of at least so many characters."""
+    for size, secret in tuple(_hidden.values()):
+        foreign = secret.sub("****", foreign) if size >= least else foreign
     return foreign
 
 
 def without_keys(foreign: str) -> str:
-    return _PRIVATE_KEY.sub("(the text of a private key)", _without_logins(foreign))
+    return _PRIVATE_KEY.sub("(the text of a private key)", without_logins(foreign))
 
 
 def line(foreign: str) -> str:
@@ -86,10 +97,16 @@ def code(foreign: str) -> str:
 
 def json_text(document: str) -> str:
     """Escape control characters in a JSON text; its meaning stays the same. Logins are hidden."""
-    document = _without_logins(document)
+    document = _STRING.sub(_safe_string, document) if _hidden else document
     if document.isascii() and "\x7f" not in document:
         return document
     return _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
+
+
+def _safe_string(found: re.Match[str]) -> str:
+    value = json.loads(found[0])  # keys and words of a schema have no blank
+    safe = without_logins(value) if " " in value else without_logins(value, _UNIQUE)
+    return found[0] if safe == value else json.dumps(safe, ensure_ascii=False)
 
 
 def _broken(plain: str) -> str:

@@ -11,6 +11,7 @@ from markdown_it import MarkdownIt
 from table_rows import rows
 
 from envbuilder.errors import EnvbuilderError
+from envbuilder.registry.errors import MalformedError
 from envbuilder.support import tables, terminal_text
 from envbuilder.support.tables import table
 
@@ -34,6 +35,16 @@ def test_ci_systems_get_no_commands(order: str) -> None:
 def test_text_that_only_resembles_a_command_stays() -> None:
     for text in ("tsl::errors::Internal", "see ::error", "## Title", "::1"):
         assert terminal_text.text(text) == text
+
+
+@rows
+def test_login_is_hidden_where_a_word_equals_it(secret, foreign, printed, monkeypatch) -> None:
+    monkeypatch.setattr("sys.argv", ["envbuilder", "verify", "a.b/typed"])
+    terminal_text.hide(secret)
+    assert terminal_text.text(foreign) == printed
+    assert MalformedError(f"a {secret}!").message in ("a ****!", "a typed!")
+    document = terminal_text.json_text(json.dumps({"hunter": [foreign, "hunter"]}))
+    assert json.loads(document) == {"hunter": [printed, "hunter"]}
 
 
 @given(st.text())
