@@ -9,6 +9,7 @@ import msgspec
 from envbuilder.attest.requirements import moment
 from envbuilder.errors import PublishError, Reason
 from envbuilder.registry.errors import MalformedError, parsed
+from envbuilder.registry.manifests import Digest
 from envbuilder.registry.reference import DIGEST
 from envbuilder.support import decoding
 from envbuilder.verdict import SCHEMA, Level, Outcome, Verdict, Word
@@ -104,14 +105,11 @@ class ResultPredicate(FailedResult, frozen=True, kw_only=True):
     allowed: tuple[str, ...] = msgspec.field(name="envbuilder_allowed", default=())
 
 
-StatementDigest = Annotated[str, msgspec.Meta(pattern=rf"\A{DIGEST.pattern}")]  # as stored, with signatures
-
-
 class Linked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """``previous`` are the trusted statements that the signer saw, ``answers`` the FAILED ones that it answers."""
+    """``previous``: the trusted statements that its signer saw, as stored; ``answers``: the FAILED that it answers."""
 
-    answers: tuple[StatementDigest, ...] = ()
-    previous: tuple[StatementDigest, ...] = ()
+    answers: tuple[Digest, ...] = ()
+    previous: tuple[Digest, ...] = ()
 
 
 class VerdictPredicate(Linked, frozen=True, kw_only=True):

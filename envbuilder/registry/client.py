@@ -317,19 +317,16 @@ class Repository:
             if isinstance(token, str) and re.fullmatch("[!-~]+", token):  # what a header may hold
                 hide(token)
                 return token
-        raise self._broken(
-            Reason.BAD_ANSWER, f"names {_shown(realm)} for a login, which gives no token", answer.address
-        )
+        text = f"{self.reference.host} names {_shown(realm)} for a login, which gives no token"
+        raise RegistryRefusedError(Reason.BAD_ANSWER, text, hint=self._at(answer.address)[1])
 
     def _is_safe(self, address: str) -> bool:
         """Return True for an address with TLS, or on this machine if the registry is here too."""
         local = self.reference.loopback and address.startswith("http://") and is_loopback(address)
         return is_address(address) and (address.startswith("https://") or local)
 
-    def _broken(self, reason: Reason, text: str, address: str = "") -> RegistryRefusedError:
-        return RegistryRefusedError(
-            reason, f"{self.reference.host} {text}", hint=self._at(address)[1] if address else ""
-        )
+    def _broken(self, reason: Reason, text: str) -> RegistryRefusedError:
+        return RegistryRefusedError(reason, f"{self.reference.host} {text}")
 
     def _at(self, address: str) -> tuple[str, str]:
         """Return the host of an address, without a login, and the next step if the registry only led to it."""

@@ -16,6 +16,7 @@ OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
 
+Digest = Annotated[str, msgspec.Meta(pattern=rf"\A{DIGEST.pattern}")]
 MAX_DOCUMENT = 4 << 20  # bytes of a manifest or statement, written or read: real ones have a tenth of it
 
 _IMAGES, _INDEXES = (OCI_MANIFEST, DOCKER_MANIFEST), (OCI_INDEX, DOCKER_LIST)
@@ -28,7 +29,7 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """A manifest's entry for another document; ``size`` in bytes, ``urls`` if it is elsewhere."""
 
     media_type: str = ""
-    digest: str
+    digest: Digest
     size: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] = 0
     urls: tuple[str, ...] = ()
     artifact_type: str = ""
@@ -97,8 +98,8 @@ def ambiguity(manifest: Manifest) -> tuple[Reason, str] | None:
         return Reason.AMBIGUOUS, f"it says that it is {types[0][:100]!r}, and the registry {types[1][:100]!r}"
     config, has_layers = shape.config.media_type if shape.config else None, shape.layers is not None
     is_index = shape.manifests is not None and not has_layers and config is None
-    if shape.artifact_type or not (is_index or (shape.manifests is None and has_layers and config in _CONFIGS)):
-        return Reason.AMBIGUOUS, "it is an artifact of another kind, or no image or index, or both at once"
+    if shape.artifact_type or not (is_index or (shape.manifests is None and shape.layers and config in _CONFIGS)):
+        return Reason.AMBIGUOUS, "it is an artifact of another kind, no index or image with layers, or both at once"
     if not {*types} <= {*(_IMAGES if shape.manifests is None else _INDEXES)}:
         return Reason.AMBIGUOUS, f"its content is not that of the type {types[0][:100]!r}"
     return None if shape.manifests is None else _several(shape.manifests)
@@ -120,13 +121,12 @@ def only_image(manifest: Manifest) -> str:
     """Return the digest of the one image of an index; '' for an image, and for an index of several."""
     entries = shape_of(manifest).manifests or ()
     images = [one.digest for one in entries if not one.is_build_record]
-    return images[0] if len(images) == 1 and DIGEST.match(images[0]) else ""
+    return images[0] if len(images) == 1 else ""
 
 
 def config_digest(manifest: Manifest) -> str:
     """Return the digest of an image's configuration, which an engine uses as the image's id; '' for an index."""
-    config = shape_of(manifest).config
-    return config.digest if config else ""
+    return getattr(shape_of(manifest).config, "digest", "")
 
 
 def shape_of(manifest: Manifest) -> Artifact:

@@ -98,7 +98,7 @@ class FleetWorld:
 def manifest_of(environment: str) -> bytes:
     """Return the manifest of an environment's image, the same on every host."""
     described = {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": digest_of(b"{}"), "size": 2}
-    parts = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": described, "layers": []}
+    parts = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": described, "layers": [described]}
     return json.dumps({**parts, "annotations": {"of": environment}}).encode()
 
 

@@ -57,7 +57,7 @@ from envbuilder.workspace import Workspace, cache, cache_dir, write_document
 
 
 def test_index_has_no_configuration() -> None:
-    assert config_digest(Manifest("x", b'{"config":{"digest":"sha256:1"}}', "d")) == "sha256:1"
+    assert config_digest(Manifest("x", b'{"config":{"digest":"%b"}}' % digest("c").encode(), "d")) == digest("c")
     assert config_digest(Manifest("x", b'{"manifests":[]}', "d")) == ""
     assert config_digest(Manifest("x", b"no json", "d")) == ""
 
