@@ -2,6 +2,7 @@
 
 import base64
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,6 +21,7 @@ ENVELOPE = "application/vnd.dsse.envelope.v1+json"
 BUNDLES = "application/vnd.dev.sigstore.bundle"
 BUNDLE = f"{BUNDLES}.v0.3+json"  # which cosign and admission controllers read; any version begins so
 STATEMENTS = (ENVELOPE, BUNDLES)
+_ROOTS = frozenset(("payload", "dsseEnvelope"))  # of an envelope and of a bundle
 _FIELDS = ("payload", "payloadType", "signatures", "sig", "keyid", "dsseEnvelope", "verificationMaterial", "publicKey")
 
 
@@ -107,7 +109,7 @@ def bundled(sealed: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class KeyOpener:
-    """Opens what public keys signed: an envelope, or the same signatures in a Sigstore bundle."""
+    """Opens what public keys signed, an envelope or a bundle. A ``keyid`` is only a hint: every key is tried."""
 
     trusted: tuple[PublicKey, ...]
 
@@ -119,8 +121,10 @@ class KeyOpener:
         """Open a sealed document, or say why its signer is not trusted. Raises PublishError for any other content."""
         parts = _parts(content)
         envelope: Envelope = parsed(parts.get("dsseEnvelope", content), Envelope, "a DSSE envelope")
-        payload = decoded(envelope.payload)
-        if signed_by := _signers(envelope, payload, self.trusted):
+        payload, signatures = decoded(envelope.payload), {decoded(one["sig"]) for one in envelope.signed}
+        message = pae(envelope.payload_type, payload)
+        holding = (key for key in self.trusted if any(key.verify(message, one) for one in signatures))
+        if signed_by := tuple(SignedBy(name=key.keyid, expires=key.expires) for key in holding):
             return Opened(payload_type=envelope.payload_type, payload=payload, signed_by=signed_by)
         if envelope.payload_type != PAYLOAD_TYPE:
             raise MalformedError(f"the envelope holds {envelope.payload_type!r}, not a statement")
@@ -142,14 +146,6 @@ def _parts(content: bytes) -> dict[str, msgspec.Raw]:
     return dict(parsed(content, dict[str, msgspec.Raw], "a DSSE envelope"))
 
 
-def _signers(envelope: Envelope, payload: bytes, trusted: tuple[PublicKey, ...]) -> tuple[SignedBy, ...]:
-    """Return the trusted keys with a valid signature. Its ``keyid`` is only a hint (DSSE v1): every key is tried."""
-    message = pae(envelope.payload_type, payload)
-    signatures = {decoded(one["sig"]) for one in envelope.signed}
-    holding = (key for key in trusted if any(key.verify(message, found) for found in signatures))
-    return tuple(SignedBy(name=key.keyid, expires=key.expires) for key in holding)
-
-
 def decoded(text: str) -> bytes:
     """Decode base64 as the most lenient readers do: in either alphabet, in pieces, without other characters."""
     plain = re.sub("[^A-Za-z0-9+/=]", "", text.replace("-", "+").replace("_", "/"))
@@ -158,12 +154,26 @@ def decoded(text: str) -> bytes:
 
 
 def readings(content: bytes) -> tuple[bytes, ...]:
-    """Return a document as each reader takes it: in any spelling, and as an envelope if it is that and a bundle."""
-    found = decoding.readings(content, MAX_VALUES, _FIELDS)
-    with suppress(MalformedError):
-        both = [one for one in map(_parts, found) if {"payload", "dsseEnvelope"} <= one.keys()]
-        found += tuple(msgspec.json.encode({name: one[name] for name in one.keys() - {"dsseEnvelope"}}) for one in both)
-    return found
+    """Return each envelope and bundle in a document, or in its lines, as each reader takes it; else the document."""
+    found, parts = decoding.readings(content, MAX_VALUES, _FIELDS), dict[bytes, None]()
+    for reading in found:
+        for text in (reading, b"[%b]" % b",".join(line for line in reading.splitlines() if line.strip())):
+            with suppress(MalformedError):
+                parts |= dict.fromkeys(_within(parsed(text, object, "one document")))
+                break
+    return tuple(parts) or found
+
+
+def _within(document: object) -> Iterator[bytes]:
+    waiting = [document]
+    while waiting:
+        match waiting.pop():
+            case dict() as part:
+                waiting += part.values()
+                for root in (roots := _ROOTS & part.keys()):
+                    yield msgspec.json.encode({name: part[name] for name in part.keys() - roots | {root}})
+            case list() as several:
+                waiting += several
 
 
 _REACHABLE = "is it reachable (curl -I https://tuf-repo-cdn.sigstore.dev)? or use --key"

@@ -764,6 +764,9 @@ STATEMENTS = [
             ("in a bundle with the field's other name", lambda one: bundled(one).replace(b"dsseEnv", b"dsse_env")),
             ("whose fields are in capitals", lambda one: one.replace(b'"payload', b'"PAYLOAD')),
             ("next to another one in a bundle", lambda one: b'{"dsseEnvelope":%b,%b' % (EMPTY, one[1:])),
+            ("in a bundle's content", lambda sealed: b'{"content":{"DsseEnvelope":%b}}' % sealed),
+            ("in a bundle within a bundle", lambda sealed: b'{"dsseEnvelope":%b}' % bundled(sealed)),
+            ("in a line of several", lambda sealed: b"{}\n%b\n" % sealed),
             ("before a zero byte", lambda sealed: sealed + b"\0"),
         )
     ],
@@ -926,10 +929,10 @@ ONE_IMAGE: dict[str, Any] = {
     "config": {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": digest("config"), "size": 2},
     "layers": [{"digest": digest("layer")}],
 }
+ONE = json.dumps(ONE_IMAGE).encode()
 EMPTY_CONFIG = {"mediaType": "application/vnd.oci.empty.v1+json", "digest": digest_of(b"{}"), "size": 2}
 UNTYPED = {name: value for name, value in ONE_IMAGE.items() if name != "mediaType"}
 TWICE = ONE.replace(b'"layers"', b'"layers": [], "layers"')
-ONE = json.dumps(ONE_IMAGE).encode()
 LISTED = platforms("linux/amd64")["manifests"]
 SHAPES = [
     *[
@@ -953,10 +956,10 @@ SHAPES = [
         "NO_STATEMENT",
         target="one",
     ),
+    Row("a list of one image that is gone", served(index_of(entry(GONE)), OCI_INDEX), "NO_IMAGE"),
     Row("a list of a list (A25)", served(platforms("linux/amd64", kind=OCI_INDEX), OCI_INDEX), "AMBIGUOUS"),
     Row("an image without a type that is called a list (A26)", served(UNTYPED, OCI_INDEX), "AMBIGUOUS"),
     *[
-    Row("a list of one image that is gone", served(index_of(entry(GONE)), OCI_INDEX), "NO_IMAGE"),
         Row(name, served(document), "AMBIGUOUS")
         for name, document in (
             ("a list without a type that is called an image (A27)", {"schemaVersion": 2, "manifests": LISTED}),
@@ -974,11 +977,11 @@ SHAPES = [
             ("an image that says schema 1", {**ONE_IMAGE, "schemaVersion": 1}),
             ("an image without a configuration", {key: ONE_IMAGE[key] for key in ONE_IMAGE.keys() - {"config"}}),
             ("an image without layers", {key: ONE_IMAGE[key] for key in ONE_IMAGE.keys() - {"layers"}}),
+            ("an image of no layer", {**ONE_IMAGE, "layers": []}),
+            ("an image with a digest of SHA-512", ONE.replace(digest("config").encode(), b"sha512:" + b"a" * 128)),
             ("an artifact that is no image (S07)", {**ONE_IMAGE, "artifactType": ENVELOPE}),
             ("an artifact by its empty configuration", {**ONE_IMAGE, "config": EMPTY_CONFIG}),
         )
-            ("an image of no layer", {**ONE_IMAGE, "layers": []}),
-            ("an image with a digest of SHA-512", ONE.replace(digest("config").encode(), b"sha512:" + b"a" * 128)),
     ],
     *[
         Row(f"{name} is one image", served(document, kind), "")
