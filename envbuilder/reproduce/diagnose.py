@@ -315,4 +315,4 @@ def deciding_commands(case: Case, complaints: tuple[Complaint, ...] | None = Non
         asked["driver"] = f"{PLACES[place].run} {asked['driver']}".lstrip().replace(
             "{image}", reported.image or "IMAGE"
         )
-    return (*((GRAMMAR.ask["cluster"],) if place == "kubernetes" else ()), *asked.values())
+    return (*((GRAMMAR.ask["cluster"],) if place == "kubernetes" and "cluster" not in known else ()), *asked.values())
