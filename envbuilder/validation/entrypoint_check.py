@@ -6,7 +6,6 @@ import secrets
 import shlex
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -71,7 +70,7 @@ def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: thread
         without = _start(engine, image, spec, program, product)
         answer = without.answer
         is_root = not user and image.user.partition(":")[0] in ("", "0", "root")
-        names += () if without.end else ("without", *_causes(own, answer, is_root=is_root))
+        names += () if without.end else ("without", _cause(own, answer, is_root=is_root))
     severity = Severity.WARNING if {"service", "arguments", "network", "capabilities"} & {*names} else Severity.ERROR
     refusal, shown = (own.result.refusal or "").strip()[-500:], " ".join(image.entrypoint)[:200]
     text = "".join(_TEXTS.ends[name]["text"] for name in names if name)
@@ -86,7 +85,6 @@ def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: thread
         "failed" if wrong and severity is Severity.ERROR else "passed",
         wrong or f"it does, as {whose}",
         duration_s=round(time.monotonic() - begun, 4),
-        expected=check.proves,
         findings=(finding,) if wrong else (),
         log=own.printed[-6000:] if wrong else "",
     )
@@ -132,22 +130,18 @@ def _end(ended: ContainerResult, output: bytes, product: list[int]) -> tuple[str
     return "" if answer.product == product else "wrong", answer
 
 
-def _causes(own: _Start, answer: _UserStart, *, is_root: bool) -> Iterator[str]:
-    script = answer.script
-    if own.end == "silent":
-        yield "service"
-    elif answer.missing:
-        yield "missing"
-    elif is_root and re.search("(?i)operation not permitted", own.printed):
-        yield "capabilities"
-    elif re.match(r"#!.*\r", script):
-        yield "crlf"
-    elif own.end == "nothing" and own.result.exit_code and re.search(_TEXTS.shows_usage, own.printed):
-        yield "arguments"
-    elif own.end == "nothing" and not own.result.exit_code:
-        yield "swallows"
-    elif re.search(_TEXTS.uses_network, script + own.printed, re.VERBOSE):
-        yield "network"
+def _cause(own: _Start, answer: _UserStart, *, is_root: bool) -> str:
+    code = own.result.exit_code
+    holds = {
+        "service": own.end == "silent",
+        "missing": answer.missing,
+        "capabilities": is_root and re.search("(?i)operation not permitted", own.printed),
+        "crlf": re.match(r"#!.*\r", answer.script),
+        "arguments": own.end == "nothing" and code and re.search(_TEXTS.shows_usage, own.printed),
+        "swallows": own.end == "nothing" and not code,
+        "network": re.search(_TEXTS.uses_network, answer.script + own.printed, re.VERBOSE),
+    }
+    return next((name for name, one in holds.items() if one), "")
 
 
 def _drawn(entrypoint: tuple[str, ...]) -> tuple[str, list[int]]:

@@ -23,7 +23,6 @@ SYSTEM_LABEL, FORM_LABEL = "org.envbuilder.system", "org.envbuilder.form"
 DOCUMENT, LOCK = "opt/envbuilder/environment.json", "opt/envbuilder/requirements.lock"
 # Paths of the locks of system packages in an image.
 _SYSTEM_LOCKS = {SYSTEM_LOCK: f"opt/envbuilder/{SYSTEM_LOCK}", CUDNN_LOCK: f"opt/envbuilder/{CUDNN_LOCK}"}
-_OF_LIBRARIES = ("unimported", "unnamed")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 # Facts that an environment has under the same name.
 _SHARED = set(Facts.__struct_fields__) & set(Environment.__struct_fields__)
@@ -73,7 +72,7 @@ def libraries_left_out(text: str) -> tuple[tuple[str, str], ...]:
     """Return the removed libraries in a list of removed files: distribution, and file or folder."""
     removed = removed_files.parse(text)
     gone = ((name, row) for (name, _), rows in removed.items() for row in rows if row.left is None)
-    return tuple((name, row.path) for name, row in gone if row.reason in _OF_LIBRARIES)
+    return tuple((name, row.path) for name, row in gone if row.reason in ("unimported", "unnamed"))
 
 
 def claims(subject: ImageContext) -> CheckOutput:
@@ -108,11 +107,9 @@ def _rows(subject: ImageContext, declared: Environment | None) -> Iterator[tuple
     form = (facts.form if facts.form != WHOLE else None) if facts.form else own  # no image names `devel`
     yield f"label {FORM_LABEL}", labels.get(FORM_LABEL), form
     if declared is not None:
-        yield "environment.json id", declared.id, own_id
-        yield "environment.json flavor", declared.flavor, facts.flavor
-        yield "environment.json python", declared.python, framework.python
-        yield "environment.json tensorflow", declared.tensorflow, framework.version
-        yield "environment.json package", declared.package, framework.package
+        right = {"id": own_id, "flavor": facts.flavor, "python": framework.python}
+        right |= {"tensorflow": framework.version, "package": framework.package}
+        yield from ((f"environment.json {name}", getattr(declared, name), one) for name, one in right.items())
         yield "environment.json form", own, form
     label, lists = labels.get(removed_files.LABEL), _joined_lists(subject.files)
     carried = lockfile.digest(lists) if lists or label == lockfile.digest("") else None

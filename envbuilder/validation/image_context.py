@@ -32,8 +32,13 @@ SHOWN = 4  # Number of paths in a message before the rest is counted
 _SHELL = re.compile(r"(?:/\S*/)?(?:ba|da|z)?sh( (?:.* )?-\w*c\w*)")
 
 _MORE_THAN_ONE = re.compile(r"[;&|<>()`*?\n]")
-_PLAIN_OPTION = re.compile("-[bBdiOqsSuvx]+")  # of Python: without a value, and the script's folder stays in its path
+# Words before a program that change neither its folder nor its words: POSIX's exec and env, and the init processes of
+# containers (github.com/krallin/tini, github.com/Yelp/dumb-init, github.com/openSUSE/catatonit) with their flags.
+_BEFORE = re.compile(
+    r"exec|(?!PYTHON(?:PATH|HOME|SAFEPATH)=)\w+=.*|(?:\S*/)?(?:env|tini|dumb-init|catatonit)|--|-[gsvw]+", re.DOTALL
+)
 
+_STARTS = packaged_yaml("validation/start_lines.yaml", tuple[tuple[str, frozenset[str]], ...])  # The file explains them
 SUITE_USER = int(ContainerSpec.user.partition(":")[0])
 
 
@@ -142,15 +147,17 @@ class ImageContext:
         return {path: entry.row for path in self.places(word) if (entry := self.files.file(path)) is not None}
 
     @cached_property
-    def started(self) -> tuple[str, str, str]:
-        """The program that starts, behind ``env`` and a shell of one command; its script or option; the next word."""
+    def started(self) -> tuple[str, Mapping[str, str]]:
+        """The program that starts, behind ``env`` and a shell of one command, and what its line names, by kind."""
         words = (*self.image.entrypoint, *self.image.command)
         options, line = shell_line(words)
         with contextlib.suppress(ValueError):  # an open quote
             words = tuple(shlex.split(line)) if options and not _MORE_THAN_ONE.search(line) else words
-        words = tuple(dropwhile(lambda one: one == "exec" or "=" in one or posixpath.basename(one) == "env", words))
-        program, script, after = (*words[:1], *dropwhile(_PLAIN_OPTION.fullmatch, words[1:]), "-", "-", "-")[:3]
-        return program, script, after
+        program, *others = (*dropwhile(_BEFORE.fullmatch, words), "")
+        line = shlex.join((posixpath.basename(program), *others[:-1]))
+        there = {*self.image.env, *self.search.names(self.image.workdir or "/")}
+        rows = (re.match(beginning, line) for beginning, unless in _STARTS if unless.isdisjoint(there))
+        return program, {name: text for row in rows if row for name, text in row.groupdict().items() if text}
 
     @cached_property
     def commands(self) -> frozenset[str]:

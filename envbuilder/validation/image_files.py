@@ -186,9 +186,8 @@ class ImageFiles:
         self.contents.pop(path, None)
 
     def was(self, path: str, layer: int) -> StackedFile | None:
-        hidden = (
-            one for name in (path, self.system.names.get(path, path)) for one in reversed(self.hidden.get(name, ()))
-        )
+        names = (path, self.system.names.get(path, path))
+        hidden = (one for name in names for one in reversed(self.hidden.get(name, ())))
         return next((one for one in hidden if one.layer <= layer), None)
 
     def since(self, path: str) -> int:

@@ -21,7 +21,6 @@ from envbuilder.validation.image_files import ROW, ImageFiles
 from envbuilder.validation.layer_scan import PATHS, Binary
 
 _INFO = r"\A(?P<site>{})/(?P<folder>[^/]+\.(?:dist|egg)-info)(?:/(?P<leaf>[^/]+))?\Z"
-_UNLISTED = ("RECORD", "RECORD.jws", "RECORD.p7s")
 _PROGRAMS = ("[console_scripts]", "[gui_scripts]")
 OF_PACKAGE = 3000  # Bytes of memory for one file of metadata
 _OF_SYSTEMS = ("usr", "usr/local")  # Prefixes that a Python shares with the system
@@ -66,6 +65,26 @@ class InstalledPackage:
         if not in_environment or site_of(path) or not path.startswith(f"{prefix}/"):
             return False
         return prefix not in _OF_SYSTEMS or not path[len(prefix) + 1 :].startswith("lib")
+
+    def of_wheel(self, record: bytes) -> tuple[dict[str, str], frozenset[str]]:
+        """Return its wheel's files as installed (of ``.data``: moved), and the scripts: an installer rewrites these."""
+        site, rows, rewritten = self.site, dict[str, str](), set[str]()
+        prefix = prefix_of(site)
+        for row in decoding.csv_rows(record):
+            path, digest = (*row, "", "")[:2]
+            top, _, rest = path.partition("/")
+            if not path or (top.endswith(".dist-info") and rest in ("RECORD", "RECORD.jws", "RECORD.p7s")):
+                continue
+            if not top.endswith(".data"):
+                rows[_placed(path, site)] = digest
+                continue
+            scheme, _, leaf = rest.partition("/")
+            target = {"purelib": site, "platlib": site, "scripts": f"{prefix}/bin", "data": prefix}.get(scheme)
+            if target is not None:
+                placed = _placed(leaf, target)
+                rows[placed] = digest
+                rewritten |= {placed} if scheme == "scripts" else set()
+        return rows, frozenset(rewritten)
 
 
 def site_of(path: str) -> str:
@@ -163,27 +182,6 @@ def _placed(path: str, site: str) -> str:
     if ".." not in path and not path.startswith(("/", ".")):
         return f"{site}/{path}"  # nearly every row: a hundred thousand of them are read for one image
     return posixpath.normpath(posixpath.join("/", site, path)).lstrip("/")
-
-
-def of_wheel(record: bytes, distribution: InstalledPackage) -> tuple[dict[str, str], frozenset[str]]:
-    """Return a wheel's files as installed (of ``.data``: moved), and the scripts, whose first line is rewritten."""
-    site, rows, rewritten = distribution.site, dict[str, str](), set[str]()
-    prefix = prefix_of(site)
-    for row in decoding.csv_rows(record):
-        path, digest = (*row, "", "")[:2]
-        top, _, rest = path.partition("/")
-        if not path or (top.endswith(".dist-info") and rest in _UNLISTED):
-            continue
-        if not top.endswith(".data"):
-            rows[_placed(path, site)] = digest
-            continue
-        scheme, _, leaf = rest.partition("/")
-        target = {"purelib": site, "platlib": site, "scripts": f"{prefix}/bin", "data": prefix}.get(scheme)
-        if target is not None:
-            placed = _placed(leaf, target)
-            rows[placed] = digest
-            rewritten |= {placed} if scheme == "scripts" else set()
-    return rows, frozenset(rewritten)
 
 
 class RecordedElf(Elf):

@@ -3,6 +3,7 @@
 import fnmatch
 import posixpath
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -17,7 +18,7 @@ from envbuilder.image.render import required_cuda
 from envbuilder.support import decoding
 from envbuilder.validation.image_context import CheckOutput, ImageContext, escaped, found, listed, may
 from envbuilder.validation.image_loader import SYSTEM_SITE, distributions, site_of
-from envbuilder.validation.installed_files import area_output
+from envbuilder.validation.installed_files import area_output, module_of
 from envbuilder.validation.layer_scan import PATHS
 from envbuilder.workspace import packaged_yaml
 
@@ -27,7 +28,6 @@ _Weight = Literal["error", "warning", "managed"]
 _Setting = tuple[Finding, _Effect]  # A finding about a setting, and the kind of its effect
 _ASSIGNED = re.compile(r"""(\w+)=("[^"]*"|'[^']*'|\S*)""")
 _KERAS_FILE = "keras.json"
-_MOST_SETTINGS = 1 << 20  # Bytes of the settings of Keras that are read; Keras writes a hundred
 # The result of `CMD ['python', 'app.py']`: one text for a shell, whose first word is not a program.
 _LIST_IN_QUOTES = re.compile(r"\['[^']*'\s*[,\]]")
 
@@ -162,12 +162,10 @@ def keras_settings(subject: ImageContext) -> Iterator[_Setting]:
     if subject.files.file(path) is None:
         return
     shown, content = f"/{escaped(path)}", subject.files.content(path)
-    settings, why = None, "it is too large"
-    if content is not None and len(content) <= _MOST_SETTINGS:
-        try:
-            settings, why = decoding.from_loose_json(content), ""
-        except decoding.DamagedError as damage:
-            why = str(damage)
+    try:
+        settings, why = decoding.from_loose_json(content or b""), ""
+    except decoding.DamagedError as damage:
+        settings, why = None, str(damage)
     if why or not isinstance(settings, dict):
         yield found("keras_unread" if why else "keras_without_settings", path=shown, why=escaped(why)), "breaks"
         return
@@ -180,7 +178,7 @@ def keras_settings(subject: ImageContext) -> Iterator[_Setting]:
 def can_start(subject: ImageContext) -> Iterator[Finding]:
     image, count = subject.image, len(subject.files.paths)
     words, kind = (image.entrypoint, "entry point") if image.entrypoint else (image.command, "command")
-    program, script, module = subject.started
+    program, named = subject.started
     is_set = re.search(r"\bPATH=| -\w*l\w* | --login ", " ".join(words))  # the shell's PATH is another
     is_plain = re.fullmatch(r"[\w./+]+[\w./+-]*", program) and program not in _TABLE.shell_words and not is_set
     for word in dict.fromkeys((*words[:1], *([program] if is_plain else ()))) if count > 1 else ():
@@ -188,15 +186,14 @@ def can_start(subject: ImageContext) -> Iterator[Finding]:
             yield found("no_such_program", kind=kind, word=escaped(word), why=why)
     if words and _LIST_IN_QUOTES.match(words[-1]) and words[0].endswith("sh"):
         yield found("list_in_quotes", kind=kind)
-    names = (posixpath.basename(path).partition(".")[0] for path in subject.files.paths)
-    there = script[:1] in ("-", "$") or subject.files.file(posixpath.join("/", image.workdir, script)) is not None
-    is_module = "python" in program and script == "-m"
-    if PATHS["runs-script"].search(program) and not (module.partition(".")[0] in names if is_module else there):
-        word = module if is_module else posixpath.join("/", image.workdir, script)
-        ending = f"/{posixpath.basename(word)}"
-        named = (path for path in subject.files.paths if path.endswith(ending) and not is_module)
-        others = [path for path in named if not (site_of(path) or subject.is_of_system(path))]
-        yield found("no_such_script", kind=kind, word=escaped(word), others=f" ({listed(others)} is)" if others else "")
+    script = posixpath.normpath(posixpath.join("/", image.workdir, named.get("script", "")))
+    if "script" in named and not any(map(subject.files.file, (script, f"{script}/__main__.py"))):
+        paths = (path for path in subject.files.paths if path.endswith(f"/{posixpath.basename(script)}"))
+        others = [path for path in paths if not (site_of(path) or subject.is_of_system(path))]
+        text = "no_main" if any(path.startswith(f"{script}/"[1:]) for path in subject.files.paths) else "no_such_script"
+        yield found(text, kind=kind, name=script, way="runs", others=f" ({listed(others)} is)" if others else "")
+    for way in ("runs", "imports"):
+        yield from _not_found(subject, kind, way) if way in named and count > 1 else ()
     for path, row in list(subject.programs(program).items())[:1]:
         python = (row.interpreter or (path if "/" in program else "")).strip("/")
         is_other = PATHS["python-of-system"].match(python) and not _has_tensorflow(subject, python)
@@ -207,6 +204,43 @@ def can_start(subject: ImageContext) -> Iterator[Finding]:
         if name and not name.isdecimal() and name not in known and (known or subject.files.is_complete):
             yield found("no_such_user", kind=kind, file=file, name=escaped(name))
     yield from _python(subject)
+
+
+def _not_found(subject: ImageContext, kind: str, way: str) -> Iterator[Finding]:
+    """Find a module that the start of an image ``runs`` or ``imports``, and that Python does not find."""
+    image, files, name, searched = subject.image, subject.files, subject.started[1][way], _searched(subject, way)
+    target, top = name.replace(".", "/"), name.partition(".")[0]
+    stems = ((posixpath.join(*one).removesuffix("/__main__"), path) for path in files.paths for one in module_of(path))
+    there = {stem: path for stem, path in stems if way == "imports" or "/__init__." not in path}
+    folders = {posixpath.dirname(path) for path in files.paths}
+    places = {files.resolve(f"{folder}/{target}") for folder in searched}
+    tops = {files.resolve(f"{folder}/{top}") for folder in searched if PATHS["site"].search(folder)}
+    # A package may add modules when it is imported, and a folder may be a package without a file of its own.
+    is_open = ("." in name and tops & folders) or (way == "imports" and places & folders) or not searched
+    if is_open or places & there.keys() or top in sys.stdlib_module_names:
+        return
+    named = (path for stem, path in there.items() if f"/{stem}".endswith(f"/{target}"))
+    others = sorted((path for path in named if not (site_of(path) or subject.is_of_system(path))), key=len)
+    folder = f"/{others[0]}".rpartition(f"/{target}")[0] or "/" if others else ""
+    is_known = folder.strip("/") in (image.workdir.strip("/"), *subject.entries("PYTHONPATH"))
+    row = "module_elsewhere" if others else "no_main" if places & folders else "no_such_module"
+    row = "module_ignored" if others and is_known else row
+    yield found(row, kind=kind, way=way, name=name, folder=escaped(folder))
+
+
+def _searched(subject: ImageContext, way: str) -> list[str]:
+    """Return where the Python of an image's start looks for modules; nothing if code of the image may add to it."""
+    files, image, options = subject.files, subject.image, {*subject.started[1]}
+    is_safe = {"isolated", "safe"} & options or (image.env.get("PYTHONSAFEPATH") and "deaf" not in options)
+    found = [] if is_safe and way == "runs" else [image.workdir]
+    found += [] if {"isolated", "deaf"} & options else subject.entries("PYTHONPATH")
+    found += {folder for folder in map(posixpath.dirname, files.paths) if PATHS["of-every-python"].search(folder)}
+    told = [(path, line) for path in files.contents if path.endswith(".pth") for line in subject.lines(path)]
+    found += (posixpath.join("/", posixpath.dirname(path), line) for path, line in told)
+    code = (path for path, line in told if line.startswith(("import ", "import\t")))
+    starts = (path for path in files.paths if PATHS["adds-folders"].search(path) and not subject.is_of_system(path))
+    is_open = any(starts) or any(map(files.file, found)) or not all(map(PATHS["adds-none"].search, code))
+    return [] if is_open else found
 
 
 def _has_tensorflow(subject: ImageContext, python: str) -> bool:
@@ -221,8 +255,8 @@ def _python(subject: ImageContext) -> Iterator[Finding]:
     if not (minor and any("-packages/tensorflow/" in f"{path}/" for path in paths)):
         return
     names = ("python", "python3", f"python{minor}")
-    rows = [(name, *row) for name in names for row in subject.programs(name).items()]
-    first = {name: path for name, path, row in reversed(rows) if may(row, subject.user, "x")}
+    rows = ((name, *row) for name in names for row in reversed(subject.programs(name).items()))
+    first = {name: path for name, path, row in rows if may(row, subject.user, "x")}
     others = [name for name in names if name in first and not _has_tensorflow(subject, first[name])]
     if not subject.is_managed:  # another Python than that of an environment may find TensorFlow elsewhere
         notes = ((one, subject.files.content(posixpath.normpath(f"{first[one]}/../../pyvenv.cfg"))) for one in others)

@@ -18,22 +18,12 @@ from envbuilder.support import decoding
 from envbuilder.validation.file_areas import Difference, Event, Reported, Reporter, report
 from envbuilder.validation.image_claims import build_note, carried_list
 from envbuilder.validation.image_context import CheckOutput, ImageContext, escaped, found, listed, output, some
-from envbuilder.validation.image_loader import (
-    SYSTEM_SITE,
-    InstalledPackage,
-    distributions,
-    of_wheel,
-    prefix_of,
-    site_of,
-    unmet,
-)
+from envbuilder.validation.image_loader import SYSTEM_SITE, InstalledPackage, distributions, prefix_of, site_of, unmet
 from envbuilder.validation.layer_scan import PATHS
 
 # Packages of other projects that TensorFlow loads whenever it is imported.
 _LOADED = frozenset({"numpy", "keras", "protobuf", "h5py", "ml-dtypes"})
 _OF_CONDA = (b"conda", b"conda\n")
-# Modules that every Python imports when it starts, if they exist.
-_AT_THE_START = frozenset({"sitecustomize", "usercustomize"})
 
 
 @dataclass
@@ -74,7 +64,7 @@ class _Total:
             omitted = ()  # it is compared as a whole wheel
         wheel = _wheel(subject, one, package, is_whole=not omitted)
         has_wheel, own = wheel.content is not None, one.rows or {}
-        brought, rewritten = of_wheel(wheel.content or b"", one)
+        brought, rewritten = one.of_wheel(wheel.content or b"")
         brought, gone = remaining_of(brought, omitted, one.site)
         paths = brought if has_wheel else own
         entry = subject.files.file(f"{one.site}/{one.folder}/METADATA")
@@ -310,10 +300,10 @@ def hiding_modules(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
     files, told = subject.files, subject.entries("PYTHONPATH")
     if archives := [path for path in told if files.file(path) is not None]:
         yield found("archives_in_path", subject.severity, paths=listed(archives))
-    workdir, (program, script, _) = subject.image.workdir.strip("/"), subject.started
+    workdir, (program, named) = subject.image.workdir.strip("/"), subject.started
     asked = [*(("PYTHONPATH", folder) for folder in told), ("WORKDIR", workdir)]
-    if PATHS["interpreter"].search(f"/bin/{program}") and script[:1] not in ("-", "$"):
-        folder = posixpath.normpath(posixpath.dirname(posixpath.join("/", workdir, script))).strip("/")
+    if PATHS["interpreter"].search(f"/bin/{program}") and "script" in named and not {"isolated", "safe"} & {*named}:
+        folder = posixpath.normpath(posixpath.dirname(posixpath.join("/", workdir, named["script"]))).strip("/")
         asked += [("the folder of the script", folder)] if folder != workdir else []
     own, names = set(subject.python.sites) or sites, None
     for what, folder in asked:
@@ -322,7 +312,8 @@ def hiding_modules(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
         if not modules:
             continue
         packages, others = names = names or _installed(subject, sites)
-        meant = packages | others | (_AT_THE_START if what == "PYTHONPATH" else set())  # no folder yet at the start
+        started = {"sitecustomize", "usercustomize"} if what == "PYTHONPATH" else set()  # no folder yet at the start
+        meant = packages | others | started
         hiding = {name: folder + path.removeprefix(real) for name, path in modules.items() if name in meant}
         # A foreign image may do so on purpose, with a folder into which packages were installed.
         how = subject.severity if real in sites else Severity.ERROR
@@ -347,7 +338,7 @@ def _installed(subject: ImageContext, sites: set[str]) -> tuple[set[str], set[st
 def _modules(subject: ImageContext, folder: str) -> dict[str, str]:
     """Return what Python would import from a folder: the name of a module, and its path there."""
     paths = [path for path in subject.files.paths if path.startswith(folder + "/")]
-    found = {name: path for path in paths for place, name in _module(path) if place == folder}
+    found = {name: path for path in paths for place, name in module_of(path) if place == folder}
     linked = {posixpath.basename(path): path for path in paths if posixpath.dirname(path) == folder}
     return found | {
         name: path
@@ -359,12 +350,12 @@ def _modules(subject: ImageContext, folder: str) -> dict[str, str]:
 def _hidden_modules(subject: ImageContext) -> list[str]:
     """Return what additions bring for a module of a lower layer in the same folder: Python may import it instead."""
     paths = subject.files.paths.items() if subject.added else ()
-    below = {one for path, entry in paths if entry.layer < subject.own_layers for one in _module(path)}
+    below = {one for path, entry in paths if entry.layer < subject.own_layers for one in module_of(path)}
     added = (path for path, _ in paths if subject.is_added(path) and site_of(path))
-    return [path for path in added if not below.isdisjoint(_module(path))]
+    return [path for path in added if not below.isdisjoint(module_of(path))]
 
 
-def _module(path: str) -> list[tuple[str, str]]:
+def module_of(path: str) -> list[tuple[str, str]]:
     """Return the folder and the name of the module that a file is; a package is its ``__init__``."""
     folder, _, leaf = path.rpartition("/")
     name, _, end = leaf.partition(".")

@@ -113,19 +113,14 @@ class FileRow(LayerEntry, frozen=True, kw_only=True, omit_defaults=True):
     binary: Binary | None = None
 
 
-class Secret(msgspec.Struct, frozen=True):
-    path: str
-    what: str
-
-
 class LayerRecord(msgspec.Struct, frozen=True):
-    """A layer's rows, kept contents and likely secrets; ``size`` in the archive and ``memory`` of a budget in bytes."""
+    """A layer's rows, kept contents and secrets (path and kind); bytes: ``size`` (archive), ``memory`` (budget)."""
 
     diff_id: str
     size: int
     rows: tuple[FileRow, ...]
     contents: dict[str, bytes]
-    secrets: tuple[Secret, ...]
+    secrets: tuple[tuple[str, str], ...]
     memory: int = 0
 
 
@@ -133,12 +128,12 @@ def scan(stream: LayerStream, budget: Budget | None = None) -> LayerRecord:
     budget = budget or Budget()
     rows: list[FileRow] = []
     contents: dict[str, bytes] = {}
-    secrets: list[Secret] = []
+    secrets: list[tuple[str, str]] = []
     memory = 0
     for file in stream.files:
         reading = _Reading(file, budget)
         rows.append(reading.row())
-        secrets += (Secret(file.path, what) for what in reading.secrets)
+        secrets += ((file.path, what) for what in reading.secrets)
         if reading.kept is not None:
             contents[file.path] = bytes(reading.kept)
         memory += (taken := OF_ENTRY + 2 * len(msgspec.msgpack.encode(rows[-1])))

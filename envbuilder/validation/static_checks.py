@@ -143,9 +143,8 @@ def no_stub(subject: ImageContext) -> CheckOutput:
     ends = ((name, tensorflow_install.find(search, name, own)[0]) for name in LOADED)
     findings = [found("stub", name=name, place=path) for name, path in ends if path and search.is_stub(path)]
     for folder in search.library_path:
-        is_named = posixpath.basename(posixpath.normpath(folder)) == "stubs"
-        is_named = is_named and any(name.startswith("libcuda.so") for name in search.names(folder))
-        if is_named and not any(folder in one.found for one in findings):
+        names = search.names(folder) if posixpath.basename(posixpath.normpath(folder)) == "stubs" else []
+        if any(one.startswith("libcuda.so") for one in names) and not any(folder in one.found for one in findings):
             findings.append(found("stub", name="libcuda.so", place=folder))
     return area_output(subject, "no-stub", findings, "no stub where the driver belongs")
 
@@ -187,9 +186,7 @@ def only_one(subject: ImageContext) -> CheckOutput:
         if cudnn_conflict(cudnn[0], search.cudnn_version(cudnn[0]), built) is not None:
             del twice["libcudnn"]
     observed = "; ".join(f"{family} in {', '.join(paths)}" for family, paths in copies.items() if paths)
-    texts = (
-        f"{len(paths)} copies of {name} on the loader's path; {paths[0]} comes first" for name, paths in twice.items()
-    )
+    texts = (f"{len(own)} copies of {name} on the loader's path; {own[0]} comes first" for name, own in twice.items())
     differ = any(len({search.size(path) for path in paths}) > 1 for paths in twice.values())
     severity, places = Severity.ERROR if differ else Severity.WARNING, "; ".join(map(", ".join, twice.values()))
     finding = found("two_cuda", severity, families=", ".join(twice), texts="; ".join(texts), copies=places)
@@ -275,12 +272,11 @@ def _left(subject: ImageContext, *, hidden: bool) -> Iterator[tuple[str, Finding
         if number < subject.proven:
             continue
         where = f" (layer {number + 1} of the image; a later one hides it)" if hidden else ""
-        for one in record.secrets:
-            entry, severity = subject.files.paths.get(one.path), Severity.WARNING if site_of(one.path) else None
+        for path, what in record.secrets:
+            entry, severity = subject.files.paths.get(path), Severity.WARNING if site_of(path) else None
             if hidden is (entry is None or entry.layer != number):
-                shown = listed([one.path])
-                finding = found("secret_in_file", severity, path=one.path, what=one.what, shown=shown, where=where)
-                yield one.path, finding
+                shown = listed([path])
+                yield path, found("secret_in_file", severity, path=path, what=what, shown=shown, where=where)
 
 
 def _configured(subject: ImageContext) -> Iterator[Finding]:
@@ -300,11 +296,8 @@ def _configured(subject: ImageContext) -> Iterator[Finding]:
     waiting = onbuild if isinstance(onbuild, tuple) else ()
     values = (*image.env.values(), *image.labels.values(), *image.command, *image.entrypoint)
     now = [value for value in values if len(value) >= _LEAST_VALUE]
-    steps = [
-        *reversed(image.history),
-        *(f"ONBUILD {one}" for one in waiting if not any(one in text for text in image.history)),
-    ]
-    for number, text in enumerate(steps, 1):
+    later = (f"ONBUILD {one}" for one in waiting if not any(one in text for text in image.history))
+    for number, text in enumerate((*reversed(image.history), *later), 1):
         word = next(iter(_WORD.findall(instruction(text))), "RUN")
         replaced = ", which a later one replaced" if word in _SETS else ""
         for value in now if replaced else ():

@@ -122,9 +122,7 @@ def of_record(request: ValidationRequest, name: str, workspace: Workspace) -> Va
 
 def as_text(verdict: Verdict) -> str:
     """Write a verdict as a table of its checks and, below it, each finding once, however many checks name it."""
-    checks = [
-        (check.level, check.name, check.outcome, f"{check.duration_s:.2f} s", _seen(check)) for check in verdict.checks
-    ]
+    checks = [(one.level, one.name, one.outcome, f"{one.duration_s:.2f} s", _seen(one)) for one in verdict.checks]
     told = tuple(f"{check.level}: {check.name} {check.outcome}: " for check in verdict.checks if check.findings)
     return rendered("validation/verdict", verdict=verdict, checks=checks, told=told, counted=counted)
 

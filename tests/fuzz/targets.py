@@ -371,7 +371,7 @@ def installed_records(data: bytes) -> None:
     listed = {f"{SITE}/a-1.dist-info/RECORD": data}
     image_loader.distributions(image_of(package("a", "1", {"a/__init__.py": b""}), listed))
     tuple(image_loader.parse(data, "site"))
-    image_loader.of_wheel(data, image_loader.InstalledPackage("site", "a-1.dist-info", "a", "1", frozenset(), {}))
+    image_loader.InstalledPackage("site", "a-1.dist-info", "a", "1", frozenset(), {}).of_wheel(data)
 
 
 def image_packages(data: bytes) -> None:

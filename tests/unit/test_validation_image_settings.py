@@ -1,5 +1,6 @@
 """Variables, settings, user and entry point of an image."""
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -118,29 +119,14 @@ def test_health_check_without_its_program_is_a_warning(test: list[str], *, is_re
     ] * is_reported
 
 
-@pytest.mark.parametrize(
-    ("words", "is_absent"),
-    [
-        (("python", "train.py"), True),
-        (("python", "/app/a.py"), False),
-        (("python", "-m", "serve"), True),
-        (("python", "-m", "a.b"), False),
-        (("python",), False),
-        (("/bin/sh", "-c", "exec python train.py --port ${PORT:-8080}"), True),
-        (("/bin/bash", "-e", "-c", "DEBUG=1 python a.py"), False),
-        (("/bin/sh", "-c", "cd /srv && python train.py"), False),
-        (("/bin/sh", "-c", "python $APP"), False),
-        (("/usr/bin/env", "python", "train.py"), True),
-    ],
-)
-def test_script_of_the_command_that_is_not_in_the_image_is_a_warning(
-    words: tuple[str, ...], *, is_absent: bool
-) -> None:
-    found = configured({**ROOT, "app/a.py": b"1", "srv/train.py": b"1"}, command=words, workdir="/app")
-    told = [one.message for one in found if "mounted" in one.message]
-    assert ["serve" in one or "/app/train.py, which is not in the image (/srv/train.py is)" in one for one in told] == [
-        True
-    ] * is_absent
+@rows
+def test_start_that_names_what_is_not_there_is_a_warning(line: str, image: dict[str, Any], text: str) -> None:
+    files = {path: name.encode() for path, name in image.pop("files", {}).items()}
+    words = shlex.split(line) if line[:1] != "/" else ("/bin/sh", "-c", line[1:])
+    there: Layer = {**ROOT, f"{SITE}/uvicorn/__main__.py": b"1", "app/a.py": b"1", "srv/train.py": b"1", **files}
+    found = configured(there, **{"command": words, "workdir": "/app", **image})
+    told = [one.message + one.fix for one in found if one.severity is Severity.WARNING]
+    assert [text in one for one in told] == [True] * bool(text)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +264,6 @@ def test_keras_settings_are_read_from_the_folder_that_keras_uses(env: dict[str, 
         (b"[]", [Severity.ERROR]),
         (b"", [Severity.WARNING]),
         (b"[" * 100_000, [Severity.WARNING]),
-        (b'{"a": "' + b"x" * (1 << 20) + b'"}', [Severity.WARNING]),
     ],
 )
 def test_keras_settings_are_read_as_python_reads_json(settings: bytes, severities: list[Severity]) -> None:

@@ -60,7 +60,7 @@ NOISE = st.lists(st.sampled_from([b"ghp", b"_", b"-", b"K", b"AKI", b"I", b"J", 
 def found(path: str, content: bytes, piece: int = 1 << 20) -> list[str]:
     pieces = [bytearray(content[at : at + piece]) for at in range(0, len(content), piece)]
     file = LayerFile(path, "file", size=len(content), pieces=lambda: iter(pieces))
-    return [one.what for one in scan(LayerStream(iter((file,)), "sha256:1")).secrets]
+    return [what for _, what in scan(LayerStream(iter((file,)), "sha256:1")).secrets]
 
 
 @given(st.sampled_from(SAMPLES), NOISE, NOISE)
@@ -94,7 +94,7 @@ def test_secrets_of_a_layer_are_found_in_files_of_any_size() -> None:
     }
     files = (LayerFile(path, "file", size=len(data), pieces=lambda: iter((data,))) for path, data in contents.items())  # noqa: B023
     record = scan(LayerStream(files, "sha256:1"))
-    assert sorted(one.path for one in record.secrets) == ["srv/large.log", "srv/small"]
+    assert sorted(path for path, _ in record.secrets) == ["srv/large.log", "srv/small"]
     assert {row.path: row.size for row in record.rows} == {path: len(data) for path, data in contents.items()}
 
 
