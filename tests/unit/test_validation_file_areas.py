@@ -1,5 +1,6 @@
 """Entries of an image by their place: who brought them, who may write to them, and who may read them."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,8 @@ from envbuilder.engine.port import Layer as ImageLayer
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.validation import installed_files
+from envbuilder.validation.file_areas import Area
+from envbuilder.workspace import packaged_yaml
 
 NUMPY = package("numpy", "2.4.6", {"numpy/__init__.py": b"version = 2\n", "numpy/data.bin": b"data"})
 PASSWD = b"root:x:0:0::/root:/bin/sh\nenvbuilder:x:1000:1000::/home/envbuilder:/bin/sh\n"
@@ -364,3 +367,9 @@ def test_finding_names_layer_and_instruction_without_credentials(made_by: str, s
     subject = context_of(image_of(OWN, file("opt/venv/bin/tool", 0o755)), layers=layers)
     (one,) = (one for one in findings_of("files", subject) if one.subject == "programs")
     assert one.message.endswith(shown)
+
+
+def test_fix_for_a_foreign_image_names_no_lock_without_a_choice() -> None:
+    rows = packaged_yaml("validation/file_areas.yaml", tuple[Area, ...])
+    fixes = [row.fix for row in rows if row.images != "managed" and "lock" in row.fix]
+    assert [fix for fix in fixes if not re.search(r"\(without one: |if the image has one\)", fix)] == []
