@@ -16,7 +16,7 @@ from envbuilder.registry.client import Repository
 from envbuilder.registry.errors import MalformedError, RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.manifests import Manifest, ambiguity, config_digest, digest_of, only_image
 from envbuilder.registry.referrers import contents, listing, subject_of
-from envbuilder.support.terminal_text import line
+from envbuilder.support.terminal_text import line, without_logins
 from envbuilder.support.threads import WORKERS, in_parallel, within
 from envbuilder.verdict import Verdict
 
@@ -201,5 +201,5 @@ def _meaning(manifest: Manifest, opened: Opened) -> Meaning:
     return meaning
 
 
-def _unread(stored: str, reason: Reason, message: str, *, blocks: bool = False, step: str = "") -> AttachedStatement:
-    return AttachedStatement(stored, (), Unread(reason, message, blocks, step))
+def _unread(stored: str, reason: Reason, message: str, *, blocks: bool = False) -> AttachedStatement:
+    return AttachedStatement(stored, (), Unread(reason, without_logins(message, 1), blocks))

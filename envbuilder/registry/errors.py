@@ -15,7 +15,7 @@ MAX_VALUES = 1_000_000  # which take a hundred times the memory of their bytes; 
 class _RegistryError(EnvbuilderError):
     def __init__(self, fault: Reason, message: str, *, hint: str = "") -> None:
         self.fault = fault  # its next step is in publish/reasons.yaml, unless there is a better one
-        super().__init__(without_logins(message, 1), hint=hint)
+        super().__init__(without_logins(message, 1), hint=without_logins(hint, 1))
 
 
 class RegistryFailedError(_RegistryError, InfrastructureError):
