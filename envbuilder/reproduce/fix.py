@@ -70,7 +70,7 @@ def closest_environment(case: Case, diagnosis: ReportDiagnosis) -> tuple[Nearest
     """
     lead = next(iter(diagnosis.codes), None)
     there = lead is Code.MISSING_LIBRARY and is_installed(case, cudnn=bool(case.reported.cudnn))
-    if case.place == "java" or (there and (case.reported.platform == "windows" or case.place == "conda")):
+    if case.place in {"java", "net"} or (there and (case.reported.platform == "windows" or case.place == "conda")):
         return None  # Python's packages play no part, or what is missing is a folder on the loader's path
     native = lead is Code.NOT_A_GPU_BUILD and case.holds("windows&python>=3.7,<3.11&cuda>=11,<12")
     found = choose_here(case, (f"<{FIRST_WITHOUT_WINDOWS_GPU}",), native=True) if native else None

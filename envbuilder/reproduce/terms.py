@@ -42,7 +42,7 @@ Facts = Mapping[str, Any]
 def terms(case: Case) -> Facts:
     """List what texts may name; a fact that the report does not decide is absent."""
     reported, catalog = case.reported, case.catalog
-    release = case.release if reported.origin is None else None  # another build has another CUDA
+    release = case.release if reported.origin in {None, "library"} else None  # another build has another CUDA
     in_wsl = "wsl" in (case.reported.os or "").lower() and case.place in {"pip", "conda"}
     words = PLACES["wsl" if in_wsl else case.place]
     image = reported.image or "IMAGE"
