@@ -117,13 +117,6 @@ def passed(known: KnownImage, checks: Sequence[Check]) -> tuple[CheckResult, ...
     return tuple(results)
 
 
-def noted(results: tuple[CheckResult, ...], different: tuple[str, ...], then: str) -> tuple[CheckResult, ...]:
-    why = f"the environment's record does not prove the image ({', '.join(different)})"
-    text = f"; every file was read, because {why}; {then}" if different else ""
-    observed = ((one, one.observed + text if one.name == "claims" else one.observed) for one in results)
-    return tuple(msgspec.structs.replace(one, observed=shown[:4000]) for one, shown in observed)
-
-
 def configuration(image: Image, base: Image) -> dict[str, object]:
     """Return every setting, variable and label by name, and the digest of the instructions above the base.
 

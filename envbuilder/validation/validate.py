@@ -311,19 +311,22 @@ class _Target:
         results, causes = run_host_checks(context, checks)
         if base is not None and request.context and all(one.outcome == "passed" for one in results):
             on_look(known_image.describe(image, base, self.files, results, request.context))
-        results = known_image.noted(results, different, self._next(is_based=bool(below) and is_above))
+        text = self._next(different, is_based=bool(below) and is_above) if different else ""
+        noted = ((one.observed + text if one.name == "claims" else one.observed, one) for one in results)
+        results = tuple(msgspec.structs.replace(one, observed=shown[:4000]) for shown, one in noted)
         return results, causes, additions(context)
 
-    def _next(self, *, is_based: bool) -> str:
-        """Say what to do if the record does not prove the image; ``is_based``: the layers of its base are known."""
-        environment = self.request.environment
+    def _next(self, different: tuple[str, ...], *, is_based: bool) -> str:
+        """Say why the record does not prove the image, and what to do; ``is_based``: this host knows its base."""
+        environment, then = self.request.environment, "about the record nothing needs to be done"
         if self.image.id == self.request.built:
-            return "to renew the record, delete image.json next to the lock and validate with --fresh"
-        if is_based or environment is None:
-            return "about the record nothing needs to be done"
-        base = environment.on_registry_base
-        command = f"docker pull {base.image}" if base else f"envbuilder build {environment.id}"
-        return f"files of the base were compared with the digests of their packages only: {command}, and validate again"
+            then = "to renew the record, delete image.json next to the lock and validate with --fresh"
+        elif environment is not None and not is_based:
+            base = environment.on_registry_base
+            command = f"docker pull {base.image}" if base else f"envbuilder build {environment.id}"
+            then = f"files of the base were compared with digests of their packages only: {command}, and validate again"
+        why = f"the environment's record does not prove the image ({', '.join(different)})"
+        return f"; every file was read, because {why}; {then}"
 
     def _context(self, below: int) -> ImageContext:
         request, environment = self.request, self.request.environment  # this host's word, never the image's

@@ -21,7 +21,7 @@ from envbuilder.support import decoding
 from envbuilder.support.console import Console
 from envbuilder.support.templates import rendered
 from envbuilder.validation import known_image
-from envbuilder.validation.image_context import counted
+from envbuilder.validation.image_context import counted, escaped
 from envbuilder.validation.suite_session import progress_of
 from envbuilder.validation.validate import ValidationRequest, lower_image, validate
 from envbuilder.validation.verdict_store import validate_and_record
@@ -74,7 +74,10 @@ def _of_image(
         raise UsageError(text, hint="envbuilder build, or docker pull")
     if request.environment is not None:
         return request
-    name = image.labels.get(names.ENVIRONMENT_LABEL, "")
+    name, tag = image.labels.get(names.ENVIRONMENT_LABEL, ""), request.image.rpartition(":")[2]
+    if name and tag != name and _ID.fullmatch(tag) and workspace.context(tag).is_dir():
+        text = f"{request.image} is a tag of the environment {tag}, and names an image of another one, {escaped(name)}"
+        raise UsageError(text, hint=f"envbuilder build {tag} makes its own; give {image.id} to validate this image")
     record = _record(name, workspace)
     if record is not None and lower_image(engine, image, record.image) is not None:
         found = _of_matrices(name, matrix, workspace, catalog)

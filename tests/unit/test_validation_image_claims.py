@@ -1,6 +1,7 @@
 """Claims of an image about itself, compared with its files and this host's records."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from table_rows import rows
 
 from envbuilder.catalog.store import load
 from envbuilder.engine.port import LayerFile
+from envbuilder.errors import UsageError
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, removed_files
 from envbuilder.image.names import ENVIRONMENT_LABEL
@@ -201,3 +203,11 @@ def test_list_named_by_the_labels_is_the_host_s(workspace: Workspace) -> None:
 @pytest.mark.parametrize("labels", [{"listed": ""}, {"environment": ""}, {"environment": f"../images/{ID}"}])
 def test_list_with_another_digest_or_name_is_ignored(labels: dict[str, str], workspace: Workspace) -> None:
     assert not removed(workspace, **labels)
+
+
+def test_tag_of_one_environment_that_names_an_image_of_another_is_refused(workspace: Workspace) -> None:
+    engine = FakeEngine()
+    for tag, is_refused in ((ID, True), ("latest", False)):
+        engine.add(f"team/ours:{tag}", labels={ENVIRONMENT_LABEL: "another-env"})
+        with pytest.raises(UsageError, match="another one, another-env") if is_refused else nullcontext():
+            validate_request._of_image(ValidationRequest(f"team/ours:{tag}"), None, engine, workspace, load())
