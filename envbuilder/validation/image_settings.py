@@ -239,8 +239,8 @@ def _searched(subject: ImageContext, way: str) -> list[str]:
     found += (posixpath.join("/", posixpath.dirname(path), line) for path, line in told)
     code = (path for path, line in told if line.startswith(("import ", "import\t")))
     starts = (path for path in files.paths if PATHS["adds-folders"].search(path) and not subject.is_of_system(path))
-    is_open = any(starts) or any(map(files.file, found)) or not all(map(PATHS["adds-none"].search, code))
-    return [] if is_open else found
+    is_open = any(starts) or not all(map(PATHS["adds-none"].search, code))
+    return [] if is_open or any(map(files.file, found)) else found
 
 
 def _has_tensorflow(subject: ImageContext, python: str) -> bool:

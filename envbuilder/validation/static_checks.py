@@ -21,9 +21,9 @@ from envbuilder.validation.image_loader import LOADED, OF_PACKAGE, Unmet, distri
 from envbuilder.validation.installed_files import area_output, compared
 from envbuilder.validation.layer_scan import INSTRUCTION, PATHS, VARIABLE, secrets_in
 from envbuilder.versions import key_or_none, minor
+from envbuilder.workspace import packaged_yaml
 
-# Packages whose unmet requirements have a code of their own.
-_UNMET = {"numpy": "unmet_numpy", "protobuf": "unmet_protobuf", "keras": "unmet_keras"}
+_UNMET = ("numpy", "protobuf", "keras")  # Packages whose unmet requirements have a code of their own
 _TAG = re.compile(r"cp3(\d{1,2})-(cp3\d+[a-z]*|abi3)-")
 _OF_FAMILY = re.compile(r"\.so\.[0-9][0-9.]*\Z")
 _FAMILIES = ("cudart", "cublas", "cublasLt", "cufft", "curand", "cusolver", "cusparse", "cudnn", "nccl")
@@ -56,8 +56,6 @@ def _unlike(locked: Mapping[str, str], there: Mapping[str, str]) -> list[Finding
 
 
 def _unlocked(subject: ImageContext) -> list[Finding]:
-    if not subject.is_managed:
-        return []
     status = subject.files.content(dpkg_status.PATH)
     there = dpkg_status.versions(decoding.lossy(status or b""))
     text = subject.system.get(SYSTEM_LOCK, "")
@@ -100,7 +98,7 @@ def consistent(subject: ImageContext) -> CheckOutput:
         if not subject.files.budget.spend(OF_PACKAGE if problem else 0):
             break
         if problem:
-            row = _UNMET.get(name, "unmet")
+            row = f"unmet_{name}" if name in _UNMET else "unmet"
             findings.append(found(row, one=one, requirement=text, problem=problem))
     findings += for_another_python(subject)
     sites = {one.site for one in subject.added if PATHS["site-of-system"].match(one.site)} - {*subject.python.sites}
@@ -204,12 +202,11 @@ def complete(subject: ImageContext) -> CheckOutput:
         for name, user, tried in unmet(search, root, tensorflow_install.loaded_before(search, root, own)):
             missing.setdefault(name, []).append((root, user, tried))
     brought = set(named.values())
-    rows, of_python = sorted(missing.items()), Severity.ERROR if subject.is_managed else Severity.INFO
-    findings = [_missing(name, places, of_python, brought=name in brought) for name, places in rows]
+    findings = [_missing(subject, name, places, brought=name in brought) for name, places in sorted(missing.items())]
     return output(findings, f"all needs of {len(paths)} objects are found", objects=len(paths))
 
 
-def _missing(name: str, places: Sequence[Unmet], of_python: Severity, *, brought: bool) -> Finding:
+def _missing(subject: ImageContext, name: str, places: Sequence[Unmet], *, brought: bool) -> Finding:
     """Describe a need that is not found: an error for objects that Python or TensorFlow always opens.
 
     Modules of Python's own library alone have a severity of their own: some images leave out what few of them need.
@@ -219,10 +216,16 @@ def _missing(name: str, places: Sequence[Unmet], of_python: Severity, *, brought
     """
     users = sorted({user for _, user, _ in places})
     is_core = any(re.search(r"\.(?:cpython-|abi3\.)[^/]*\Z|/tensorflow", root) for root, _, _ in places)
-    core = of_python if all(PATHS["own-modules"].search(root) for root, _, _ in places) else Severity.ERROR
+    is_of_python = not subject.is_managed and all(PATHS["own-modules"].search(root) for root, _, _ in places)
+    core = Severity.INFO if is_of_python else Severity.ERROR
     severity = core if is_core and not brought else Severity.WARNING
-    user, tried = posixpath.basename(users[0]), ", ".join(places[0][2][:12])
-    return found("missing_library", severity, name=name, user=user, users=", ".join(users[:4]), tried=tried)
+    roots = {root.strip("/") for root, _, _ in places}
+    owners = sorted(one.name for one in distributions(subject.files) if not roots.isdisjoint(one.rows or ()))
+    package = packaged_yaml("validation/debian_libraries.yaml", dict[str, str]).get(name, "")
+    row = "missing_of_debian" if package and subject.files.packages(len(subject.files.records)) else "missing_library"
+    user = posixpath.basename(users[0]) + (f" of {', '.join(owners[:SHOWN])}" if owners else "")
+    by, tried = ", ".join(users[:4]), ", ".join(places[0][2][:12])
+    return found(row, severity, name=name, user=user, users=by, tried=tried, package=package)
 
 
 def versions(subject: ImageContext) -> CheckOutput:
@@ -253,11 +256,9 @@ def versions(subject: ImageContext) -> CheckOutput:
 def secrets(subject: ImageContext) -> CheckOutput:
     left = list(_left(subject, hidden=False))
     public = {path for path in compared(subject).same if site_of(path)} if left else ()  # published examples
-    findings = [
-        *(one for path, one in left if PATHS["compiled"].sub(r"\1.py", path) not in public),  # as public as its source
-        *_configured(subject),
-        *([found("root_by_default")] if subject.user == 0 else []),
-    ][:_MOST_SHOWN]
+    own = (one for path, one in left if PATHS["compiled"].sub(r"\1.py", path) not in public)  # as public as its source
+    root = [found("root_by_default")] if subject.user == 0 else []
+    findings = [*own, *_configured(subject), *root][:_MOST_SHOWN]
     return area_output(subject, "secrets", findings, "none found")
 
 

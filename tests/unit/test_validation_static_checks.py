@@ -25,6 +25,7 @@ from envbuilder.validation.installed_files import files
 from envbuilder.validation.judge import mark_consequences
 from envbuilder.validation.layer_scan import MAX_KEPT
 from envbuilder.validation.static_checks import (
+    _missing,
     complete,
     consistent,
     for_another_python,
@@ -34,7 +35,7 @@ from envbuilder.validation.static_checks import (
     tools,
     versions,
 )
-from envbuilder.validation.suite_plan import CHECKS
+from envbuilder.validation.suite_plan import CHECKS, Facts, select
 from envbuilder.validation.validate import run_host_checks
 
 VENV = {"opt/venv/pyvenv.cfg": b"home = /usr/bin\nversion_info = 3.11.2\ninclude-system-site-packages = false\n"}
@@ -318,8 +319,15 @@ def test_unlocked_packages_are_allowed_above_an_unknown_base(base: dict[str, str
     assert told(without) == []
 
 
-def test_foreign_image_has_no_system_lock() -> None:
-    assert told(subject({DPKG: status({})}, facts={"environment": ""})) == []
+def test_foreign_image_has_no_lock() -> None:
+    assert "locked" not in {one.name for one in select(Facts(flavor="cpu"))}
+
+
+def test_missing_library_names_the_package_that_needs_it_and_debian_s() -> None:
+    there = {**package("opencv-python", "4", {"cv2/cv2.abi3.so": b"x"}), DPKG: status({"libc6": "2.36"})}
+    place = (f"/{SITE}/cv2/cv2.abi3.so", "cv2.abi3.so", list[str]())
+    one = _missing(context_of(image_of(there)), "libGL.so.1", [place], brought=False)
+    assert ("cv2.abi3.so of opencv-python" in one.message, "install -y libgl1 " in one.fix) == (True, True)
 
 
 def test_control_characters_in_package_names_are_escaped() -> None:
