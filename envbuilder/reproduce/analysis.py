@@ -14,7 +14,7 @@ from envbuilder.reproduce.causes import is_cause
 from envbuilder.reproduce.diagnose import diagnose, predict
 from envbuilder.reproduce.document import POSTED, ReproduceDocument
 from envbuilder.reproduce.fix import closest_environment
-from envbuilder.reproduce.grammar import respelt
+from envbuilder.reproduce.grammar import GRAMMAR, respelt
 from envbuilder.reproduce.messages.catalog import find
 from envbuilder.reproduce.question import Case
 from envbuilder.reproduce.rebuild import Rebuild, plan
@@ -52,12 +52,16 @@ def analyse(text: str, catalog: Catalog, driver_here: str | None = None) -> Anal
     diagnosis = diagnose(case, predicted)
     near, environment = closest_environment(case, diagnosis) or (None, None)
     quotes = "quotes of cmd" if case.reported.platform == "windows" else "quotes"
+    said = text.split("\n")[diagnosis.line - 1].strip()[:400] if diagnosis.line else ""
+    foreign = any(word.isalpha() and word in said for word in GRAMMAR.translations)
     near = near and msgspec.structs.replace(near, commands=tuple(respelt(text, quotes) for text in near.commands))
     document = ReproduceDocument(
         reported=case.reported,
         symptoms=case.messages,
         predicted=predicted,
-        diagnosis=msgspec.structs.replace(diagnosis, fix=respelt(diagnosis.fix, quotes)),
+        diagnosis=msgspec.structs.replace(
+            diagnosis, fix=respelt(diagnosis.fix, quotes), quote=said if foreign else diagnosis.quote
+        ),
         recipe=rebuild.recipe,
         nearest=near,
     )

@@ -138,7 +138,10 @@ def _stands(row: MessageMatch, case: Case, asked: set[Complaint]) -> bool:
     weak = goes_on or known.prose or "suggests" in known.marks or known.severity is not Severity.ERROR
     weak = weak and not is_title(row)
     unasked = weak and known.code is not None and asked and explained.isdisjoint(asked)
-    return not unasked and not any(map(case.holds, known.refuted_by))
+    opened = (one for one in case.messages if one.signature == "opened_library" and one.line > row.line)
+    later = row.values.get("library") in {one.values["library"] for one in opened}
+    refuted = later or any(map(case.holds, known.refuted_by))
+    return not unasked and not refuted
 
 
 def _before_catalogue(case: Case) -> Iterator[Finding]:

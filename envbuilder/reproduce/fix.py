@@ -128,7 +128,7 @@ def _chosen(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
     own_cuda = (row.version for row in case.catalog.releases() if row.and_cuda and row.finds_cuda == "wheels")
     newest = [version for version in own_cuda if versions.is_final(version)][-1]
     any_of = (f"<={newest}", "")  # the newest that finds its own CUDA, then any
-    specs = (span,) if native else (span, *any_of) if span else any_of
+    specs = (f"{span},<{FIRST_WITHOUT_WINDOWS_GPU}",) if native else (span, *any_of) if span else any_of
     return choose_here(case, specs, span, native=native)
 
 

@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 
 import msgspec
 
-from envbuilder.compat.question import cudnn_of_number
+from envbuilder.compat.question import Install, cudnn_of_number
 from envbuilder.versions import at_least, is_prefix, key_or_none, line, minor, numbers, same_major
 from envbuilder.workspace import packaged_yaml
 
@@ -89,6 +89,7 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     not_asked: dict[str, tuple[str, ...]]
     of_tensorflow_1: tuple[str, ...]
     told_apart: str
+    installs: dict[str, Install | None]
     not_chosen: tuple[str, ...]
     not_served: tuple[str, ...]
     contradicted: dict[str, tuple[str, ...]]

@@ -16,7 +16,7 @@ from packaging.version import InvalidVersion, Version
 from envbuilder import versions
 from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
 from envbuilder.catalog.rows import TensorflowRelease
-from envbuilder.compat.question import Install, Question, cudnn_of_number
+from envbuilder.compat.question import Question, cudnn_of_number
 from envbuilder.reproduce.grammar import GRAMMAR, OldRelease, old_by, old_by_files, old_release, phrase
 from envbuilder.reproduce.messages.catalog import MessageMatch, marked
 from envbuilder.reproduce.report.reported import SCALARS, Reported, Trust
@@ -72,33 +72,6 @@ def _capabilities(reported: Reported, catalog: Catalog) -> tuple[str, ...]:
     names = ((row, name) for row in catalog.gpus for name in (row.name, f"NVIDIA {row.name}", *row.smi_names))
     found = {row.compute_capability for row, name in names if starts and name.startswith(starts)}
     return tuple(found) if len(found) == 1 else ()
-
-
-def _install_of(case: Case) -> Install | None:
-    """Return how CUDA was installed, if the report states it.
-
-    Separate CUDA wheels count as TensorFlow's own extra if the release finds only a part of that extra, and the log
-    names a missing library.
-    """
-    reported, symptoms, release = case.reported, case.messages, case.release
-    if (reported.image or "").startswith("tensorflow/"):
-        return None  # its CUDA is the image's
-    missing = bool(marked("not_found", symptoms))
-    ordered = any((row.field, row.trust) == ("tensorflow", Trust.ORDERED) for row in reported.evidence)
-    if ordered and any(row.signature == "runs_in_colab" for row in symptoms):
-        return "plain"  # the CUDA there is that of the TensorFlow that the session brings
-    if reported.platform == "windows":
-        return "system"  # Windows has no CUDA wheels
-    texts = [*(row.text for row in reported.evidence), *(row.text for row in symptoms)]
-    if any("[and-cuda]" in text for text in texts):
-        return "and-cuda"
-    if any(name.startswith("nvidia-") for name in reported.packages):
-        incomplete = release is not None and release.finds_cuda in {"partly", "unfindable"}
-        return "and-cuda" if missing and incomplete else None
-    if reported.cuda or reported.cudnn:
-        return "system"
-    said = any(row.signature == "installed_said" for row in symptoms)
-    return "plain" if missing and not said and _nothing_found(symptoms) else None
 
 
 def _nothing_found(symptoms: tuple[MessageMatch, ...]) -> bool:
@@ -207,6 +180,16 @@ class Case:
             "lists_driver": any(source.startswith("nvidia-smi") for source in listed),
             "lists_packages": listed.count("package") > _SHORT_LIST,
             "a gpu": self.gpu,
+            "container": PLACES[self.place].start,
+            "image_of_tensorflow": (reported.image or "").startswith("tensorflow/"),
+            "release_ordered": any(
+                (row.field, row.trust) == ("tensorflow", Trust.ORDERED) for row in reported.evidence
+            ),
+            "extra_named": any("[and-cuda]" in text for text in texts),
+            "cuda_wheels": any(name.startswith("nvidia-") for name in reported.packages),
+            "finds_a_part": self.release is not None and self.release.finds_cuda in {"partly", "unfindable"},
+            "library_missing": marked("not_found", self.messages),
+            "nothing_found": _nothing_found(self.messages),
             "host": self.place in {"pip", "windows"} and reported.platform != "macos" and reported.origin is None,
             "gpu_in_log": any(row.field == "gpus" and row.trust is Trust.PROVED for row in reported.evidence),
             "before_catalogue": self.old,
@@ -218,7 +201,8 @@ class Case:
             "served": self.release and self.release.version in self.catalog.with_code_for(self.capability or "0.0"),
         }
         known = {text for row in self.messages for text in (row.signature, f"{row.known.layer} message")}
-        known |= {f"{name}={value.lower()}" for name, value in reported.environment.items()}
+        settings = {**reported.environment, "os": (reported.os or "").partition(" ")[0]}
+        known |= {f"{name}={value.lower()}" for name, value in settings.items()}
         named = (self.place, self.driver_fits, reported.platform, reported.install, reported.origin, reported.arch)
         others = (*named, reported.distribution, *reported.packages, *reported.environment, *reported.complaints)
         return frozenset(filter(None, (*known, *self._unfit(), *others, *(name for name, so in holds.items() if so))))
@@ -334,7 +318,7 @@ class Case:
             driver=driver_of(reported, self.catalog),
             gpus=gpus_of(reported),
             capabilities=_capabilities(reported, self.catalog),
-            install=_install_of(self) if self.gpu else None,
+            install=next((how for one, how in GRAMMAR.installs.items() if self.holds(one)), None) if self.gpu else None,
             base_image=image,
             os=None if image else system_of(reported.os, self.catalog),
             arch="aarch64" if reported.arch in {"aarch64", "arm64"} else "x86_64",

@@ -74,9 +74,9 @@ def terms(case: Case) -> Facts:
     own, published = case.python or "", GRAMMAR.published_tags.get(versions.minor(version or "0.0"))
     missing = marked("not_found", case.messages)
     gpu, capability = next(iter(gpus_of(reported)), None), case.capability
-    finals = [one for one in catalog.releases("tensorflow") if versions.is_final(one.version)]
-    last = {python: one.version for one in finals for python in one.pythons}
-    first = {python: one.version for one in reversed(finals) for python in one.pythons}
+    here = [one.version for one in catalog.releases() if own in one.pythons and versions.is_final(one.version)]
+    serving = catalog.with_code_for(capability or "0.0")
+    started = [one for one in serving if not case.holds(f"too new for the driver: {versions.minor(one)}")]
     sources: dict[str, object] = {
         "release": release,
         "old": old,
@@ -92,7 +92,7 @@ def terms(case: Case) -> Facts:
         "case": case,
         "if": _Written(if_they_hold),
         "cpp_runtime": GRAMMAR.ask["cpp_runtime" + "_before_windows_10" * case.holds("before_windows_10")],
-        "served_by": span(catalog.with_code_for(capability)) or None if capability is not None else None,
+        "served_by": span(started or serving) or None,
         "release": version,
         "wheel": wheel,
         "line": versions.minor(version) if version else None,
@@ -107,8 +107,8 @@ def terms(case: Case) -> Facts:
         "image_tag": image_tag(version) if version else None,
         "fresh": f"{made} && pip install {wanted}" if made else None,
         "python_fits": own if own in pythons else None,
-        "newest_here": last.get(own),
-        "first_here": first.get(own),
+        "newest_here": here[-1] if here else None,
+        "first_here": here[0] if here else None,
         "show_python": GRAMMAR.ask["python"],
         "newest_pythons": f"{newest.pythons[0]} to {newest.pythons[-1]}",
         "reinstall": f"pip uninstall -y {' '.join(DISTRIBUTIONS)} tensorflow-intel && pip install {wanted}",
