@@ -290,6 +290,10 @@ def _removes_cause(near: Near[Question], search: _Search) -> bool:
 
 def other_fix(lead: Code, search: _Search) -> Near[Question] | None:
     cause, question = cause_of(lead), search.question
+    built = next((text for row in search.case.messages if "." in (text := row.values.get("compiled", ""))), "")
+    if lead is Code.CUDNN_MISMATCH and built:
+        change = Change("cudnn", search.case.reported.cudnn or "as installed", versions.line(built))
+        return search.unchanged(change, cudnn=versions.line(built))
     if cause.packages:
         return _bounded(cause.packages[0], search)
     if cause.area == "libraries" and question.gpu and question.install == "system":
@@ -365,7 +369,7 @@ def install_commands(case: Case, near: Question, environment: Environment | None
         caps = (cap for cap in release.caps if cap.partition("<")[0] not in named)
         lines += pip_install(map(shlex.quote, (f"{release.package}=={version}", *packages, *caps)))
     held = near.cuda is not None and (near.cuda, near.cudnn) == (question.cuda, question.cudnn)
-    by_conda = case.place == "conda" and (native or (environment is None and near.cuda != question.cuda))
+    by_conda = case.place == "conda" and (native or (environment is None and not held))
     if (by_conda or native) and near.gpu and release.cuda is not None and not held:
         way = GRAMMAR.ask["toolkit_of_conda" if by_conda else "toolkit_on_windows"]
         lines += way.format(cuda=release.cuda, cudnn=cudnn or cudnn_for(release)).splitlines()

@@ -214,6 +214,8 @@ class Case:
             toolkit = self.catalog.toolkit(row.cuda)
             if self.python and self.python not in row.pythons:
                 yield f"no wheel of {row.version}"
+            if self.python in row.extra_fails_on:
+                yield f"no extra of {row.version}"
             if served and row.gpu and row.version not in served:
                 yield f"no code of {versions.minor(row.version)}"
             if driver and toolkit and not versions.at_least(driver, toolkit.minimum_driver):
