@@ -1,6 +1,6 @@
 """Resolve a matrix for the hosts of a fleet, without building anything, and write the plan as text."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
@@ -240,7 +240,7 @@ def plan_text(document: PlanDocument, *, everything: bool = False) -> str:
         warnings=warnings,
         some=_some,
         shown=len(warnings) if everything else FEW,
-        by=_by,
+        by=lambda rows, key: sorted(_grouped((key(row), row) for row in rows).items(), key=lambda one: -len(one[1])),
         code=partial(_code, document),
         reason=partial(_reason, document),
         stated=attrgetter("reason"),
@@ -253,11 +253,6 @@ def plan_text(document: PlanDocument, *, everything: bool = False) -> str:
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:_EXAMPLES]) + (f" and {len(names) - _EXAMPLES} more" if len(names) > _EXAMPLES else "")
-
-
-def _by(rows: Iterable[_Value], key: Callable[[_Value], _Key]) -> list[tuple[_Key, list[_Value]]]:
-    """Return rows by what they share, the most common first."""
-    return sorted(_grouped((key(row), row) for row in rows).items(), key=lambda pair: -len(pair[1]))
 
 
 def _code(document: PlanDocument, row: PlannedRejection) -> Code:

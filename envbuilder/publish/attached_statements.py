@@ -145,13 +145,12 @@ def read_statements(repository: Repository, manifest: Manifest, openers: Openers
     if listed.unlisted is not None:
         text = f"the tags were not listed, where a statement may be that the list lacks: {listed.unlisted.message}"
         problems += (_unread("", listed.unlisted.fault, text),)
-    below: Evidence = ()
-    if image := repository.manifest(named_image) if (named_image := only_image(manifest)) else None:
-        below = tuple(replace(one, below=True) for one in read_statements(repository, image, openers))
-    elif named_image:
-        text = f"the registry has no {named_image}, the image of this index"
-        problems += (_unread("", Reason.NO_IMAGE, text, blocks=True),)
-    return (*problems, *each.values(), *below)
+    if named_image := only_image(manifest):
+        image, text = repository.manifest(named_image), f"the registry has no {named_image}, the image of this index"
+        below = read_statements(repository, image, openers) if image else ()
+        problems += tuple(replace(one, below=True) for one in below)
+        problems += () if image else (_unread("", Reason.NO_IMAGE, text, blocks=True),)
+    return (*problems, *each.values())
 
 
 def _open(

@@ -53,14 +53,10 @@ def as_text(document: PublishDocument) -> str:
     rows = []
     for row in document.rows:
         name, verdict, digest = row.environment or row.repository, row.verdict or "-", row.digest[:19] or "-"
-        rows.append((name, _result(row, document), verdict, digest, _details(row, document)))
+        failure = ("refused" if row.verdict else "failed") if row.error else ""
+        result = failure or row.notice or ("would publish" if document.dry_run else "published")
+        rows.append((name, result, verdict, digest, _details(row, document)))
     return table(("image", "result", "verdict", "digest", "details"), rows)
-
-
-def _result(row: PublishRow, document: PublishDocument) -> str:
-    if row.error:
-        return "refused" if row.verdict else "failed"
-    return row.notice or ("would publish" if document.dry_run else "published")
 
 
 def _details(row: PublishRow, document: PublishDocument) -> str:
