@@ -155,8 +155,10 @@ class GpuNames:
         return _index([*forms, *((text, row) for row in self._gpus for text in _without_line(row.name))])
 
     def possible(self, text: str) -> tuple[Gpu, ...]:
-        """Return every GPU that a text may name: the complete text, or a name inside it (see `read`)."""
-        return self._named(text) or next((rows for name in read(text).names[1:] if (rows := self._named(name))), ())
+        """Return every GPU that a text may name, complete or inside it (see `read`); of a list, those of each part."""
+        inside = next((rows for name in read(text).names if (rows := self._named(name))), ())
+        others = [row for part in text.split(",")[1:] if inside for row in self.possible(part)]
+        return tuple({row.name: row for row in (*inside, *others)}.values())
 
     def _named(self, text: str) -> tuple[Gpu, ...]:
         """Look the text up as it is, then without the vendor's words, form factors and memory sizes."""

@@ -107,7 +107,7 @@ def _hosts(document: UpgradeDocument, wanted: str, before: tuple[str, ...]) -> Q
     if hosts is None:
         return not_requested("no --fleet given" if document.flavor == "gpu" else "a CPU image")
     changed = [row for row in hosts if row.old in before and row.new == wanted]
-    unclear = [row for row in hosts if row.old in before and row.new == "unknown"]
+    unclear = [row for row in hosts if row.old in (*before, "unknown") and row.new == "unknown"]
     found = f"{len(changed)} of {len(hosts)}" + (f", no claim on {len(unclear)}" if unclear else "")
     if hosts and wanted == "lost" and all(row.new == "lost" for row in hosts):  # which proves nothing
         return QuantityValue(len(changed), None, f"{found}, the new image runs on none", details("host", hosts))

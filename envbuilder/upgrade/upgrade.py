@@ -176,7 +176,7 @@ def read_upgrade(
             option = "a command" if name == "command" else f"--{name.replace('_', '-')}"
             text = f"{option} {'has no effect with' if bisect else 'requires'} --bisect"
             raise UsageError(text, hint="leave it out" if bisect else "envbuilder upgrade --bisect GOOD BAD -- CMD")
-    named, fleet = _named_host(values), read_fleet(values["fleet"]) if values["fleet"] else ()
+    named, fleet = _named_host(values, catalog), read_fleet(values["fleet"]) if values["fleet"] else ()
     has_gpus = any(host.gpus for host in (*named, *fleet))
     flavor = values.get("flavor") or ("gpu" if has_gpus else "cpu")
     if flavor == "cpu" and has_gpus:
@@ -199,10 +199,12 @@ def read_upgrade(
     return decoding.converted({**values, **releases, **files}, UpgradeOptions), known
 
 
-def _named_host(values: Mapping[str, Any]) -> tuple[FleetHost, ...]:
+def _named_host(values: Mapping[str, Any], catalog: Catalog) -> tuple[FleetHost, ...]:
     gpus, driver = values.get("gpu") or (), values.get("driver")
     if bool(gpus) != bool(driver):
         raise UsageError("--gpu and --driver name a host together", hint="--gpu T4 --driver 535, or --fleet FILE")
+    if several := [gpu for gpu in gpus if catalog.possible_gpus(gpu) and catalog.gpu_model(gpu) is None]:
+        raise UsageError(f"--gpu {several[0]}: not the name of one GPU", hint="give --gpu for each")
     try:
         return (decoding.converted({"name": "host", "driver": driver, "gpus": gpus}, FleetHost),) if gpus else ()
     except decoding.DamagedError as error:

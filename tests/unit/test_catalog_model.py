@@ -164,7 +164,7 @@ def test_every_toolkit_s_own_driver_has_a_branch() -> None:
 
 @rows
 def test_gpus_as_people_write_them(text: str, capability: str) -> None:
-    assert CATALOG.gpu(text).compute_capability == capability
+    assert getattr(CATALOG.gpu(text), "compute_capability", None) == capability
 
 
 NO_GPUS = (
