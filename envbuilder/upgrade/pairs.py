@@ -135,7 +135,8 @@ def pairs(options: UpgradeOptions, catalog: Catalog, propose: Propose) -> tuple[
 def _rows(options: UpgradeOptions, version: str | None = None) -> list[Combination]:
     rows = expand(options.matrix)[0] if options.matrix else ()
     alike = [row for row in rows if row.flavor == options.flavor and not row.controls]
-    return [row for row in alike if version is None or versions.key(row.tensorflow) == versions.key(version)]
+    named = version and "+" not in version  # a local version is another build than the release
+    return alike if version is None else [row for row in alike if named and versions.same(row.tensorflow, version)]
 
 
 def _offered(options: UpgradeOptions, catalog: Catalog, version: str) -> list[Environment]:

@@ -87,6 +87,8 @@ def test_pair_without_common_python_raises_with_the_reason() -> None:
     matrix = Matrix(name="m", axes=Axes(tensorflow=("2.15.1",), os=("debian-bookworm",)))
     with pytest.raises(UnsatisfiableError, match=re.escape("2.6.5")):
         paired("2.6.5", "2.15.1", matrix=matrix, matrix_given=True)
+    with pytest.raises(UnsatisfiableError, match="private build"):
+        paired("2.16.2", "2.20.0+nv")
 
 
 def test_release_outside_the_catalogue_is_proposed_and_sets_the_distribution_of_both() -> None:
