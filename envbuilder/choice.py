@@ -13,7 +13,7 @@ import msgspec
 from envbuilder.catalog.base_facts import BaseFacts, as_system
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat import unknown
-from envbuilder.compat.fleet import FleetHost
+from envbuilder.compat.fleet import Fleet, FleetHost
 from envbuilder.compat.plan import Plan, plan
 from envbuilder.compat.selectors import select
 from envbuilder.environment import Environment
@@ -279,7 +279,7 @@ def read_fleet(path: Path, catalog: Catalog | None = None) -> tuple[FleetHost, .
 
     With a catalogue, a GPU that it does not have is a problem: no host can ever belong to its class.
     """
-    hosts: tuple[FleetHost, ...] = read_yaml(path, tuple[FleetHost, ...])
+    hosts: tuple[FleetHost, ...] = read_yaml(path, Fleet)
     problems = []
     for name, times in Counter(host.name for host in hosts).items():
         if times > 1:

@@ -38,7 +38,7 @@ class FleetHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     constraint: ConstraintText = ""
 
 
-Fleet = tuple[FleetHost, ...]
+Fleet = Annotated[tuple[FleetHost, ...], msgspec.Meta(min_length=1)]
 """A fleet file."""
 
 

@@ -82,6 +82,9 @@ def test_constraint_with_a_command_is_an_error_of_the_fleet_file(text: str, tmp_
     (tmp_path / "fleet.yaml").write_bytes(b"- " + msgspec.json.encode({"name": "x", "constraint": text}) + b"\n")
     with pytest.raises(InputError, match="constraint"):
         read_fleet(tmp_path / "fleet.yaml")
+    (tmp_path / "fleet.yaml").write_text("[]")
+    with pytest.raises(InputError, match="the list is empty"):
+        read_fleet(tmp_path / "fleet.yaml")
 
 
 def run(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
