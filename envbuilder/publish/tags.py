@@ -86,12 +86,14 @@ _TENSORFLOW = re.compile(
 
 A pre-release is spelled as in PEP 440. A stage without a number is an application's.
 """
+_WITHOUT_DOTS = re.compile(rf"({_NAME}v?[12])[-_]([0-9]{{1,2}})[-_]([0-9])(?![0-9a-z.])")
 _KINDS = {"alpha": "a", "beta": "b", "dev": ".dev"}
 
 
 def tensorflow_in(tag: str) -> tuple[str, ...]:
-    """Return the versions of TensorFlow that a tag names, as in ``app-tf2.20``; a number alone may be another one."""
-    found = ((one[1], (one[2] or one[3] or ""), one[4] or "0") for one in _TENSORFLOW.finditer(tag.lower()))
+    """Return the versions that a tag names, as in ``app-tf2.20`` or ``tf2_20_0``; a number alone may be another one."""
+    dotted = _WITHOUT_DOTS.sub(r"\1.\2.\3", tag.lower())
+    found = ((one[1], (one[2] or one[3] or ""), one[4] or "0") for one in _TENSORFLOW.finditer(dotted))
     return tuple(number + (_KINDS.get(kind, kind) + count if kind else "") for number, kind, count in found)
 
 
