@@ -198,7 +198,8 @@ def verify(
     try:
         found = within(seconds, lambda: _verify(bare, repository, openers, wanted, now), late)
     except (RegistryFailedError, RegistryRefusedError) as error:
-        refusal = Refusal(reason=error.fault, message=error.message, next=error.hint)
+        waited = f"; its last request was {repository.asked}" * (error is late)
+        refusal = Refusal(reason=error.fault, message=error.message + waited, next=error.hint)
         unanswered = isinstance(error, InfrastructureError)
         found = msgspec.structs.replace(bare, refusals=(refusal,), unanswered=unanswered)
     image = repository.reference.at(found.digest) if found.digest else repository.reference

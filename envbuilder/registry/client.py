@@ -93,6 +93,7 @@ class Repository:
         if not reference.loopback:
             check_proxy(f"https://{reference.host}/")
         self._authorization, self._base, self._excuse = dict[str, str](), "", ""  # the first: headers by scope
+        self.asked = "none"  # the newest request
 
     def manifest(self, target: str, *, limit: int = MAX_DOCUMENT) -> Manifest | None:
         """Fetch a manifest by tag or digest; None if it is not there."""
@@ -247,6 +248,7 @@ class Repository:
         # Compressed answers are neither requested nor decompressed: a small answer must not become a large one here.
         request.headers |= {"Accept-Encoding": "identity", "User-Agent": "envbuilder"}
         address = str(request.url)
+        self.asked = f"{request.method} {_shown(address)}"
         proxies = {} if self.reference.loopback else get_environ_proxies(address)
         if hasattr(request.data, "seek"):
             request.data.seek(0)
