@@ -23,7 +23,7 @@ LONGEST_LINE = 4_000
 
 _LONG = re.compile(rf"([^\n]{{{LONGEST_LINE}}})[^\n]+")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,5}|[a-z]{2,6});")
-_MISREAD = re.compile(r"(?<![\w.])(?=[0-9lIO.]*[0-9])(?:\w{1,12}\.so\.)?[0-9lIO]{1,4}(?:\.[0-9lIO]{1,4}){1,3}(?![\w.])")
+_MISREAD = re.compile(r"(?<![\w.])(?=[0-9lIO.]*[0-9])(|\w{1,12}\.so\.)([0-9lIO]{1,4}(?:\.[0-9lIO]{1,4}){1,3})(?![\w.])")
 _SUSPECT = re.compile(r"(?<=[0-9.])[lIO](?=[0-9.\s]|$)|\b[lIO](?=[0-9]{0,2}\.[0-9])")
 _MISREAD_MODEL = re.compile(r"\b([RG]TX ?)([1-9][0-9O]{3})\b")
 _LARGEST_SCAN = 1 << 20
@@ -85,17 +85,12 @@ def clean(text: str) -> Transcript:
         for found, replacement in steps if mark in text else ():
             text = pattern(found).sub(replacement, text)
     if len(text) < _LARGEST_SCAN and _SUSPECT.search(text) is not None:
-        text = _MISREAD.sub(_as_digits, text)
-        text = _MISREAD_MODEL.sub(lambda match: match[1] + match[2].translate(_DIGITS), text)
+        for misread in (_MISREAD, _MISREAD_MODEL):
+            text = misread.sub(lambda match: match[1] + match[2].translate(_DIGITS), text)
     text = _ENTITY.sub(_entity, text) if "&" in text else text
     lines = text.split("\n")
     starts = [0, *accumulate(len(line) + 1 for line in lines[:-1])]
     return Transcript(tuple(lines), text.lower(), tuple(starts))
-
-
-def _as_digits(match: re.Match[str]) -> str:
-    name, dot, version = match[0].rpartition(".so.")
-    return f"{name}{dot}{version.translate(_DIGITS)}"
 
 
 def _entity(match: re.Match[str]) -> str:
