@@ -134,7 +134,7 @@ def listing(repository: Repository, digest: str) -> Listing:
     Raises RegistryRefusedError if the registry's own list is invalid or too long.
     """
     found, from_api = _lists(repository, digest)
-    own, unlisted = _from_own_tags(repository, digest, found) if from_api is None else ((), None)
+    own, unlisted = _from_own_tags(repository, digest, found) if from_api is None or found else ((), None)
     # Anybody can write the list under the tag: a document's manifest, or the API, says its type.
     found |= {one.digest: shape_of(one).artifact_type.casefold() for one in own} | (from_api or {})
     claimed = frozenset() if from_api is None else frozenset(found) - from_api.keys()

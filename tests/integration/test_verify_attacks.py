@@ -838,6 +838,7 @@ LISTS = [
         for status in (400, 404, 405, 501)
     ],
     Row("the API lists the PASSED, the tag the FAILED too", lists_by_tag("p", "pf"), "FAILED"),
+    Row("the API and the tag list the PASSED, and the FAILED has its own tag", lists_by_tag("p", "p"), "FAILED"),
     Row("the API lists nothing, the tag both", lists_by_tag("", "pf"), "FAILED"),
     Row("the API lists both, the tag the FAILED as another type", lists_by_tag("pf", "po"), "FAILED"),
     Row("without the API, the tag lists the FAILED as another type", lists_by_tag("-", "po"), "FAILED"),
