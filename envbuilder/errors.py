@@ -117,8 +117,9 @@ class Problem:
 
 
 def redacted(text: str) -> str:
-    """Replace user and password in every address of a text."""
-    return re.sub(r"(?<=://)[^/?#\s@]+(?:@[^/?#\s@]+)*@(?=[^/?#\s@])", "****@", text)
+    """Replace user and password in every address of a text, and before a host without a scheme."""
+    text = re.sub(r"(?<![\w.+%:-])[\w.+%-]+:(?!/)[^\s@]+(?:@[^\s@]+)*@(?!sha256:)(?=[\w\[])", "****@", text)
+    return re.sub(r"(?<=:/)(/?)[^/?#\s@]+(?:@[^/?#\s@]+)*@(?=[^/?#\s@])", r"\1****@", text)
 
 
 _LONGEST_LINE, _ITS_END = 2000, 300

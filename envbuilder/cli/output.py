@@ -139,7 +139,7 @@ def document_of(error: BaseException, exit_code: int) -> ErrorDocument:
             step, names = f"{_command(context)} --help", [one.name for one in context.command.params] if context else []
             if isinstance(error, click.NoSuchOption) and CMD in names:
                 step += "; put -- before CMD"
-            message = terminal_text.without_keys(error.format_message())
+            message = terminal_text.without_keys(errors.redacted(error.format_message()))
         case KeyboardInterrupt() | click.Abort():
             message, step = "interrupted", "run the same command again to continue"
         case _:

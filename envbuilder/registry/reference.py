@@ -64,13 +64,13 @@ def parse(text: str) -> Reference:
     rest, _, digest = text.partition("@")
     host, slash, path = rest.partition("/")
     repository, _, tag = path.partition(":")
+    shown = re.sub("(?s)[?#].*", "?…", re.sub("(?s).*@(?!sha256:)", "****@", text))  # as logins in an address
     found = _HOST.match(host) if "." in host or ":" in host or host == "localhost" else None
     if not slash or found is None or not 0 < int(found[1] or 1) <= _LAST_PORT or {"?", "#"} & {*text}:
         hint = "as in registry.example.org/team/image:tag, without https:// and a query; ports end at 65535"
-        shown = re.sub(r"\A[^/]*@(?!sha256:)", "****@", re.sub("(?s)[?#].*", "?…", text))  # a login, as in an address
         raise UsageError(f"{shown!r} names no registry", hint=hint)
     if not _REPOSITORY.match(repository):
         raise UsageError(f"{repository!r} is not a repository's name", hint="lower case, as in team/image")
     if ("@" in text and not DIGEST.match(digest)) or (":" in path and not _TAG.match(tag)):
-        raise UsageError(f"{text!r} has no valid tag or digest", hint="as in image:tag or image@sha256:…")
+        raise UsageError(f"{shown!r} has no valid tag or digest", hint="as in image:tag or image@sha256:…")
     return Reference(host, repository, tag, digest)
