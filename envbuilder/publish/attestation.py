@@ -295,8 +295,8 @@ def publish_notice(
     Raises PublishError if the registry has no such image, or no statement that refuses it has such a digest.
     """
     reason = (reason or "").strip()
-    if not reason or not reason.isprintable() or len(reason) > LONGEST_REASON:
-        raise UsageError(f"a reason of one line is needed, at most {LONGEST_REASON} characters", hint="--reason TEXT")
+    if not any(map(str.isalnum, reason)) or not reason.isprintable() or len(reason) > LONGEST_REASON:
+        raise UsageError(f"a reason in words is needed, one line of at most {LONGEST_REASON}", hint="--reason TEXT")
     reference = by_digest(image)
     if wrong := [one for one in answers if not DIGEST.match(one)]:
         raise UsageError(f"{wrong[0]!r} is not the digest of a statement", hint="sha256:…, as `verify` prints it")
