@@ -104,7 +104,7 @@ class Repository:
         computed = digest_of(response.content)
         for stated in (response.headers.get("Docker-Content-Digest"), target if target.startswith("sha256:") else None):
             _agree(computed, stated, f"manifest {target}")
-        kind = response.headers.get("Content-Type", "").split(";")[0].strip()
+        kind = response.headers.get("Content-Type", "").split(";")[0].strip().lower()
         return Manifest(kind, response.content, computed)
 
     def put_manifest(self, target: str, content: bytes, media_type: str) -> bool:
