@@ -15,7 +15,7 @@ from urllib.parse import urlencode, urljoin, urlsplit
 import msgspec
 import requests
 from requests.adapters import HTTPAdapter
-from requests.utils import get_environ_proxies, select_proxy
+from requests.utils import select_proxy
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
@@ -23,7 +23,7 @@ from envbuilder.errors import Reason, first_cause, first_message
 from envbuilder.registry.errors import MalformedError, RegistryFailedError, RegistryRefusedError, parsed
 from envbuilder.registry.manifests import MAX_DOCUMENT, MEDIA_TYPES, Descriptor, Manifest, digest_of, shape_of
 from envbuilder.registry.reference import Reference, is_address, is_loopback
-from envbuilder.support.certificates import authorities, check_proxy
+from envbuilder.support.certificates import authorities, proxies_for
 from envbuilder.support.docker_config import Login, find_login
 from envbuilder.support.http_headers import known_scheme, next_links
 from envbuilder.support.terminal_text import hide
@@ -91,7 +91,7 @@ class Repository:
         self._authorities = authorities(self._environment)
         self._adapter = HTTPAdapter(pool_maxsize=WORKERS)
         if not reference.loopback:
-            check_proxy(f"https://{reference.host}/")
+            proxies_for(f"https://{reference.host}/")
         self._authorization, self._base, self._excuse = dict[str, str](), "", ""  # the first: headers by scope
         self.asked = "none"  # the newest request
 
@@ -249,7 +249,7 @@ class Repository:
         request.headers |= {"Accept-Encoding": "identity", "User-Agent": "envbuilder"}
         address = str(request.url)
         self.asked = f"{request.method} {_shown(address)}"
-        proxies = {} if self.reference.loopback else get_environ_proxies(address)
+        proxies = {} if self.reference.loopback else proxies_for(address)
         if hasattr(request.data, "seek"):
             request.data.seek(0)
         _answer.is_limited = True
@@ -267,8 +267,8 @@ class Repository:
                 answer.close()  # the unread rest would be taken for the next answer
                 raise
             answer.raw.release_conn()
-        except ValueError as error:  # an address that the registry named, or a header made of its answer
-            raise self._broken(Reason.BAD_ANSWER, f"breaks the protocol: {error}") from error
+        except ValueError as error:  # an address that the registry named, or a header made of its answer: not shown
+            raise self._broken(Reason.BAD_ANSWER, "breaks the protocol: an address or header is not one") from error
         except (HTTPError, OSError) as error:
             raise self._failed(error, address, proxies) from error
         finally:

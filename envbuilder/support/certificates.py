@@ -8,10 +8,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from requests.adapters import HTTPAdapter
-from requests.utils import get_environ_proxies, prepend_scheme_if_needed, select_proxy
+from requests.utils import get_auth_from_url, get_environ_proxies, prepend_scheme_if_needed, select_proxy
 from urllib3.exceptions import HTTPError
 
 from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.support.docker_config import Login
 
 _VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
@@ -49,14 +50,17 @@ def check_key_log(environment: Mapping[str, str]) -> None:
         raise UsageError(f"SSLKEYLOGFILE is {path}: {error.strerror}", hint="unset SSLKEYLOGFILE") from error
 
 
-def check_proxy(address: str) -> None:
-    """Raise InfrastructureError if the proxy for an address cannot be used."""
+def proxies_for(address: str) -> dict[str, str]:
+    """Return the proxies for an address, whose login no output has. Raises InfrastructureError for an unusable one."""
     try:
-        if proxy := select_proxy(address, get_environ_proxies(address)):
-            proxy = prepend_scheme_if_needed(proxy, "http")  # type: ignore[no-untyped-call]
-            if not urlsplit(proxy).hostname:
+        proxies = get_environ_proxies(address)
+        if proxy := select_proxy(address, proxies):
+            whole = prepend_scheme_if_needed(proxy, "http")  # type: ignore[no-untyped-call]
+            if not (urlsplit(proxy) and urlsplit(whole).hostname):
                 raise ValueError  # noqa: TRY301 - as the library does for others
-            HTTPAdapter().proxy_manager_for(proxy)
+            Login(*get_auth_from_url(whole))
+            HTTPAdapter().proxy_manager_for(whole)
     except (ValueError, TypeError, HTTPError) as error:  # TypeError: requests, for a login without a host
         hint = "HTTPS_PROXY=http://HOST:PORT, or NO_PROXY=HOST"
         raise InfrastructureError("the proxy in HTTPS_PROXY or ALL_PROXY cannot be used", hint=hint) from error
+    return proxies
