@@ -241,8 +241,8 @@ def plan_text(document: PlanDocument, *, everything: bool = False) -> str:
         some=_some,
         shown=len(warnings) if everything else FEW,
         by=lambda rows, key: sorted(_grouped((key(row), row) for row in rows).items(), key=lambda one: -len(one[1])),
-        code=partial(_code, document),
-        reason=partial(_reason, document),
+        code=lambda row: _why(document, row)[0],
+        reason=lambda row: _why(document, row)[1],
         stated=attrgetter("reason"),
         nearest=_nearest,
         excluded=_excluded,
@@ -255,12 +255,9 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:_EXAMPLES]) + (f" and {len(names) - _EXAMPLES} more" if len(names) > _EXAMPLES else "")
 
 
-def _code(document: PlanDocument, row: PlannedRejection) -> Code:
-    return document.findings[row.findings[0]].code if row.findings else Code.NOT_INSTALLABLE
-
-
-def _reason(document: PlanDocument, row: PlannedRejection) -> str:
-    return document.findings[row.findings[0]].message if row.findings else "It cannot be built."
+def _why(document: PlanDocument, row: PlannedRejection) -> tuple[Code, str]:
+    first = document.findings[row.findings[0]] if row.findings else None
+    return (first.code, first.message) if first else (Code.NOT_INSTALLABLE, "It cannot be built.")
 
 
 def _nearest(row: PlannedRejection) -> str:

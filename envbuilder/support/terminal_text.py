@@ -111,12 +111,7 @@ def _safe_string(found: re.Match[str]) -> str:
 
 def _broken(plain: str) -> str:
     """Break up commands for CI systems."""
-    return _CI_COMMAND.sub(_spaced, plain)
-
-
-def _spaced(found: re.Match[str]) -> str:
-    word = found["first"] or found["any"]
-    return f"{found['lead'] or ''}{word[0]} {word[1:]}"
+    return _CI_COMMAND.sub(lambda found: f"{found['lead'] or ''}{found[0].lstrip()[0]} {found[0].lstrip()[1:]}", plain)
 
 
 def in_words(seconds: float, digits: int = 0) -> str:
