@@ -116,9 +116,14 @@ class Problem:
         return f"{place}: {self.key}: {self.message}" if self.key else f"{place}: {self.message}"
 
 
+_LOGIN = re.compile(
+    r"(?<![\w.+%:-])(?!(?<=//)[\w.-]+:[0-9]{1,5}/)[\w.+%-]+:(?!/)[^\s@]+(?:@[^\s@]+)*@(?!sha256:)(?=[\w\[])"
+)
+
+
 def redacted(text: str) -> str:
     """Replace user and password in every address of a text, and before a host without a scheme."""
-    text = re.sub(r"(?<![\w.+%:-])[\w.+%-]+:(?!/)[^\s@]+(?:@[^\s@]+)*@(?!sha256:)(?=[\w\[])", "****@", text)
+    text = _LOGIN.sub("****@", text)
     return re.sub(r"(?<=:/)(/?)[^/?#\s@]+(?:@[^/?#\s@]+)*@(?=[^/?#\s@])", r"\1****@", text)
 
 

@@ -53,7 +53,7 @@ def test_no_host_is_assumed_and_nothing_is_guessed(text) -> None:
 
 
 def test_login_in_a_reference_is_not_repeated() -> None:
-    for text in ("ann:hidden@a.b/c@sha256:12", "a.b/c:d?token=hidden", "a.b/c?token=hidden", "a.b/c#hidden"):
+    for text in ("ann:x/hidden?@a.b/c@sha256:12", "a.b/c:d?token=hidden", "a.b/c?token=hidden", "a.b/c#hidden"):
         with pytest.raises(UsageError) as caught:
             parse(text)
         assert "hidden" not in str(caught.value)
