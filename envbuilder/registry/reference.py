@@ -12,7 +12,7 @@ _HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]
 _ADDRESS = re.compile(
     r"https?://(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::([0-9]{1,5}))?(?:[/?][!-\[\]-~]*)?\Z"
 )
-_LAST_PORT = 65_535
+_LAST_PORT, _LONGEST = 65_535, 255  # the second: characters of a host and its repository
 _REPOSITORY = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*\Z")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
@@ -69,8 +69,8 @@ def parse(text: str) -> Reference:
     if not slash or found is None or not 0 < int(found[1] or 1) <= _LAST_PORT or {"?", "#"} & {*text}:
         hint = "as in registry.example.org/team/image:tag, without https:// and a query; ports end at 65535"
         raise UsageError(f"{shown!r} names no registry", hint=hint)
-    if not _REPOSITORY.match(repository):
-        raise UsageError(f"{repository!r} is not a repository's name", hint="lower case, as in team/image")
+    if not _REPOSITORY.match(repository) or len(f"{host}/{repository}") > _LONGEST:
+        raise UsageError(f"{repository!r} is not a repository's name", hint="as team/image; at most 255 letters")
     if ("@" in text and not DIGEST.match(digest)) or (":" in path and not _TAG.match(tag)):
         raise UsageError(f"{shown!r} has no valid tag or digest", hint="as in image:tag or image@sha256:…")
     return Reference(host, repository, tag, digest)
