@@ -26,7 +26,7 @@ def prometheus(verdicts: tuple[Verdict, ...]) -> str:
 
 class _Verdicts(Collector):
     def __init__(self, verdicts: tuple[Verdict, ...]) -> None:
-        ordered = sorted(verdicts, key=lambda verdict: verdict.finished)
+        ordered = sorted(verdicts, key=lambda one: (_seconds(one.finished) or 0.0, one.verdict != "PASSED"))
         newest = {terminal_text.line(name_of(verdict)): verdict for verdict in ordered}
         self._verdicts = sorted(newest.items())
 
@@ -38,9 +38,7 @@ class _Verdicts(Collector):
 
     def _families(self) -> tuple[Metric, ...]:
         info = InfoMetricFamily("envbuilder_environment", "Image and driver of the verdict.", labels=("environment",))
-        words = StateSetMetricFamily(
-            "envbuilder_verdict", "The verdict: 1 for the current one.", labels=("environment",)
-        )
+        words = StateSetMetricFamily("envbuilder_verdict", "1 for the current verdict.", labels=("environment",))
         level = _gauge("level", "The highest level that passed: 0 none to 5 multi-gpu.")
         simulated = _gauge("simulated", "1 if the driver was simulated.")
         checks = _gauge("checks", "Checks by outcome.", "outcome")
