@@ -6,7 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from envbuilder.compat.selectors import select
-from envbuilder.errors import InputError, NothingSelectedError, Problem
+from envbuilder.errors import InputError, NothingSelectedError, Problem, UsageError
 from envbuilder.finding import worst_first
 from envbuilder.report.metrics import prometheus
 from envbuilder.report.report_data import STRANGE, name_of, readable
@@ -30,6 +30,8 @@ def export_verdicts(
     NothingSelectedError if there is no verdict.
     """
     unread: tuple[Verdict, ...] = ()
+    if files and (store or since):
+        raise UsageError("--store and --since choose verdicts of a history", hint="leave them out, or the files")
     if files:
         verdicts = _from_files(files)
     elif store is None and since is None:
@@ -58,11 +60,10 @@ def _unread(name: str, why: str) -> Verdict:
 
 
 def _from_files(files: Sequence[Path]) -> tuple[Verdict, ...]:
-    found: list[Verdict] = []
-    problems: list[Problem] = []
+    found, problems = list[Verdict](), list[Problem]()
     for path in files:
         try:
-            found.append(users_verdict(path))
+            found += [one for one in (users_verdict(path),) if one not in found]  # a run counts once
         except InputError as error:
             problems += error.problems
     if problems:
@@ -81,7 +82,10 @@ def junit(verdicts: tuple[Verdict, ...]) -> str:
 
 
 def _suite(verdict: Verdict) -> ET.Element:
-    outcomes = [check.outcome for check in verdict.checks]
+    checks = verdict.checks
+    if verdict.verdict != "PASSED" and {check.outcome for check in checks} <= {"passed"}:  # no suite of it is green
+        checks += (CheckResult(name="verdict", level="static", outcome="error", observed="; ".join(verdict.reasons)),)
+    outcomes = [check.outcome for check in checks]
     suite = ET.Element(
         "testsuite",
         name=terminal_text.line(name_of(verdict)),
@@ -89,7 +93,7 @@ def _suite(verdict: Verdict) -> ET.Element:
         failures=str(outcomes.count("failed")),
         errors=str(outcomes.count("error") + outcomes.count("timeout")),
         skipped=str(outcomes.count("skipped")),
-        time=f"{sum(check.duration_s for check in verdict.checks):.3f}",
+        time=f"{sum(check.duration_s for check in checks):.3f}",
         timestamp=terminal_text.line(verdict.started[:19]),
     )
     properties = {
@@ -106,7 +110,7 @@ def _suite(verdict: Verdict) -> ET.Element:
     parent = ET.SubElement(suite, "properties")
     for name, value in properties.items():
         ET.SubElement(parent, "property", name=name, value=terminal_text.line(value))
-    suite.extend(map(_case, verdict.checks))
+    suite.extend(map(_case, checks))
     return suite
 
 

@@ -190,6 +190,7 @@ def test_export_speaks_of_what_is_in_out(workspace) -> None:
 def test_export_refuses_what_is_no_verdict(workspace) -> None:
     (workspace.root / "other.json").write_text("{}")
     assert "other.json" in run("export", "junit", "other.json", expect=EnvbuilderError)
+    assert "of a history" in run("export", "junit", "a.json", "--since", "2026-01-01", expect=UsageError)
     assert "does not exist" in run("export", "junit", "--store", "empty", expect=click.UsageError)
 
 
