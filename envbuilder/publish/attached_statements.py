@@ -70,6 +70,8 @@ def published(
         if error.fault is Reason.NOT_THERE:
             error.hint = f"is there a repository {repository.reference.name}? `publish --to` makes it"
         raise
+    if not names:
+        raise RegistryRefusedError(Reason.NOT_THERE, f"{repository.reference.name} has no tag; is it its name?")
 
     def manifest_at(name: str) -> Manifest | None:
         try:
