@@ -71,8 +71,8 @@ class ImageFiles:
 
     @cached_property
     def system(self) -> SystemPackages:
-        there = self._status[-1][1] if self._status and dpkg_status.PATH in self.paths else {}
-        known = {name.partition(":")[0] for name in there}  # lists of other packages do not count
+        # Lists of other packages do not count; those of a removed one name its settings, which dpkg leaves.
+        known = set(re.findall(r"(?m)^Package: *(\S+)", decoding.lossy(self.content(dpkg_status.PATH) or b"")))
         every = [(self.paths[path].layer, path, text) for path, text in self.contents.items()]
         lists = [one for one in every if _is_list(one[1], known)]
         if not (has_lists := any(path.endswith(".list") for _, path, _ in lists)):

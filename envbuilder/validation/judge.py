@@ -1,7 +1,7 @@
 """Evaluate results: from the outcome of every check to a verdict, a level and reasons."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -14,13 +14,7 @@ from envbuilder.validation.image_context import CheckOutput, found
 from envbuilder.verdict import CheckLevel, CheckResult, Level, Measurement, Outcome, Word, is_passed
 from envbuilder.workspace import packaged_yaml
 
-# Fields of `Budgets`: the name and unit of a measurement, with its level and words.
-_BUDGETS: Mapping[str, tuple[CheckLevel, str]] = {
-    "size_gb": ("static", "gigabytes of image"),
-    "import_s": ("cpu", "seconds to import"),
-    "first_op_s": ("cpu", "seconds to the first operation"),
-    "context_s": ("gpu", "seconds to a GPU context"),
-}
+_BUDGETS = packaged_yaml("validation/budgets.yaml", dict[str, tuple[CheckLevel, str]])  # The file explains them
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,7 +23,9 @@ from envbuilder.validation.layer_scan import INSTRUCTION, PATHS, VARIABLE, secre
 from envbuilder.versions import key_or_none, minor
 from envbuilder.workspace import packaged_yaml
 
-_UNMET = ("numpy", "protobuf", "keras")  # Packages whose unmet requirements have a code of their own
+# Packages whose unmet requirements have a code of their own.
+_UNMET = {"numpy": "unmet_numpy", "protobuf": "unmet_protobuf", "keras": "unmet_keras"}
+_INSTALLERS = ("pip", "setuptools", "wheel")  # What they install is reported, not that they are there
 _TAG = re.compile(r"cp3(\d{1,2})-(cp3\d+[a-z]*|abi3)-")
 _OF_FAMILY = re.compile(r"\.so\.[0-9][0-9.]*\Z")
 _FAMILIES = ("cudart", "cublas", "cublasLt", "cufft", "curand", "cusolver", "cusparse", "cudnn", "nccl")
@@ -98,13 +100,14 @@ def consistent(subject: ImageContext) -> CheckOutput:
         if not subject.files.budget.spend(OF_PACKAGE if problem else 0):
             break
         if problem:
-            row = f"unmet_{name}" if name in _UNMET else "unmet"
+            row = _UNMET.get(name, "unmet")
             findings.append(found(row, one=one, requirement=text, problem=problem))
     findings += for_another_python(subject)
-    sites = {one.site for one in subject.added if PATHS["site-of-system"].match(one.site)} - {*subject.python.sites}
-    for site in sorted(sites):
-        names = ", ".join(f"{one.name} {one.version}" for one in subject.added if one.site == site)[:200]
-        findings.append(found("of_system_s_python", names=names, site=site))
+    searched = (*subject.python.sites, *subject.entries("PYTHONPATH"))
+    unseen = [one for one in subject.added if one.site not in searched and one.name not in _INSTALLERS]
+    for site in sorted({one.site for one in unseen if PATHS["site-of-other"].search(one.site)}):
+        names = ", ".join(f"{one.name} {one.version}" for one in unseen if one.site == site)[:200]
+        findings.append(found("of_other_python", names=names, site=site))
     frameworks = sorted({f"{one.name} {one.version}" for one in every if one.name in tensorflow_install.DISTRIBUTIONS})
     if frameworks[1:]:
         findings.insert(0, found("two_frameworks", subject.severity, names=" and ".join(frameworks)))
@@ -230,8 +233,8 @@ def _missing(subject: ImageContext, name: str, places: Sequence[Unmet], *, broug
 
 def versions(subject: ImageContext) -> CheckOutput:
     search = subject.search
-    newest: dict[str, str] = {}
-    lacking: dict[tuple[str, str], str] = {}
+    wanted: set[str] = set()
+    lacking: dict[str, dict[str, str]] = {}
     for path in subject.python.objects(search):
         read = search.read(path)
         for library, names in read.versions.items() if read is not None else ():
@@ -239,18 +242,21 @@ def versions(subject: ImageContext) -> CheckOutput:
             there = search.read(where) if where is not None else None
             if where is None or there is None or not there.dynamic:
                 continue  # absent or damaged: other checks report it
+            wanted.update(names)
             for name in names:
-                prefix = name.rpartition("_")[0]
-                newest[prefix] = max(
-                    newest.get(prefix, ""), name, key=lambda one: [*map(int, re.findall("[0-9]+", one))]
-                )
                 if name not in there.defines:
-                    lacking.setdefault((name, where), posixpath.basename(path))
-    rows = sorted(lacking.items())
-    findings = tuple(found("glibc_too_old", name=name, where=where, user=user) for (name, where), user in rows)
+                    lacking.setdefault(where, {}).setdefault(name, posixpath.basename(path))
+    ordered = sorted(wanted, key=lambda one: [*map(int, re.findall("[0-9]+", one))])
+    newest = {one.rpartition("_")[0]: one for one in ordered}
+    findings = []
+    for where, users in sorted(lacking.items()):
+        is_other = subject.files.system.layers and not subject.is_of_system(subject.files.resolve(where))
+        names, row = [one for one in ordered if one in users][::-1], "glibc_of_others" if is_other else "glibc_too_old"
+        name, library = ", ".join(names[:SHOWN]), posixpath.basename(where)
+        findings.append(found(row, where=where, name=name, user=users[names[0]], library=library))
     needed, libc = ", ".join(sorted(newest.values())) or "no versioned symbols", search.glibc()
     observed = f"GLIBC_{libc}" if libc else "no C library that can be read"
-    return CheckOutput(findings, f"{observed}, and the packages need {needed}")
+    return CheckOutput(tuple(findings), f"{observed}, and the packages need {needed}")
 
 
 def secrets(subject: ImageContext) -> CheckOutput:

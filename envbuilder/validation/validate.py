@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 # A check in which a Python of this host describes its TensorFlow.
 IDENTITY = Check(name="identity", level="static", group="static", probe="build_info:identity", proves="", codes=())
 # The checks that find defects of files, variables, packages and stubs; errors of other checks may follow from these.
-_CAUSES = ("files", "binaries", "configuration", "no-stub", "packages", "locked")
+_CAUSES = ("files", "binaries", "configuration", "no-stub", "packages", "locked", "symbol-versions")
 Inspected = tuple[tuple[CheckResult, ...], CheckOutput, tuple[Addition, ...]]
 
 _Owner = tuple[Literal["package", "system package", "files"], str, str]

@@ -103,15 +103,7 @@ def test_script_of_the_command_that_its_user_may_not_read_is_an_error(
     assert [one.code for one in found if "/app/train.py" in one.message] == [Code.USER_START] * is_closed
 
 
-@pytest.mark.parametrize(
-    ("test", "is_reported"),
-    [
-        (["CMD-SHELL", "curl -f http://localhost/ || exit 1"], True),
-        (["CMD", "wget"], True),
-        (["CMD-SHELL", "test -e /tmp/ready"], False),
-        (["CMD-SHELL", "jq . /tmp/state || exit 1"], False),
-    ],
-)
+@rows
 def test_health_check_without_its_program_is_a_warning(test: list[str], *, is_reported: bool) -> None:
     found = configured(ROOT, settings={"healthcheck": {"Test": test}})
     assert ["is not in the image" in one.message for one in found if one.severity is Severity.WARNING] == [

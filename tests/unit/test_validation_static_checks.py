@@ -436,3 +436,15 @@ def test_changed_library_of_a_package_below_usr_local_is_reported(layer: bytes |
     assert errors(own) == []
     found = errors(own, {f"{folder}/libcufft.so.11": layer})
     assert [(one.code, "libcufft.so.11" in one.message) for one in found] == [(Code.FILES_DIFFER, True)]
+
+
+def test_what_another_python_or_no_system_package_brought_is_named() -> None:
+    user, added = "home/a/.local/lib/python3.11/site-packages", {**package("pip", "1", {})}
+    added |= {path.replace(SITE, user): data for path, data in package("humanize", "4", {}).items()}
+    looked = consistent(replace(context_of(image_of(FRAMEWORK, added)), own_layers=1))
+    assert [one.found for one in looked.findings] == [f"/{user}"]
+    of_a: Layer = {DPKG: b"Package: a\nStatus: deinstall ok config-files\n", "var/lib/dpkg/info/a.list": b"/etc/a\n"}
+    assert image_of(of_a).system.layers == {"etc/a": 0}
+    there = image_of({**FRAMEWORK, **of_a, MODULE: real_object()}, {"opt/v/libc.so.6": real_object()})
+    (one,) = versions(context_of(there, env={"LD_LIBRARY_PATH": "/opt/v"})).findings
+    assert (one.subject, "leave /opt/v/libc.so.6 out" in one.fix) == ("libc.so.6", True)
