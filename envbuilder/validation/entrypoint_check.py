@@ -136,6 +136,7 @@ def _cause(own: _Start, answer: _UserStart, *, is_root: bool) -> str:
         "service": own.end == "silent",
         "missing": answer.missing,
         "capabilities": is_root and re.search("(?i)operation not permitted", own.printed),
+        "limit": re.search(r"\bulimit\b", answer.script),
         "crlf": re.match(r"#!.*\r", answer.script),
         "arguments": own.end == "nothing" and code and re.search(_TEXTS.shows_usage, own.printed),
         "swallows": own.end == "nothing" and not code,

@@ -17,7 +17,7 @@ from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image.render import required_cuda
 from envbuilder.support import decoding
 from envbuilder.validation.image_context import CheckOutput, ImageContext, escaped, found, listed, may
-from envbuilder.validation.image_loader import SYSTEM_SITE, distributions, site_of
+from envbuilder.validation.image_loader import SYSTEM_SITE, site_of
 from envbuilder.validation.installed_files import area_output, module_of
 from envbuilder.validation.layer_scan import PATHS
 from envbuilder.workspace import packaged_yaml
@@ -52,7 +52,7 @@ class _Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     below: str = ""
     holds: str = ""
     packaged: bool = False
-    lacks: str = ""
+    without: str = ""
     closed: bool = False
     unreadable: bool = False
     empty: bool = False
@@ -79,7 +79,7 @@ class _Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.holds:
             folders = tuple(f"{files.resolve(one)}/" for one in places)
             return any(path.startswith(folders) and path.endswith(self.holds) for path in files.paths)
-        return not self.lacks or all(one.name != self.lacks for one in distributions(files))
+        return not (self.without and any(re.match(self.without, path) for path in files.paths))
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -183,7 +183,7 @@ def can_start(subject: ImageContext) -> Iterator[Finding]:
     is_plain = re.fullmatch(r"[\w./+]+[\w./+-]*", program) and program not in _TABLE.shell_words and not is_set
     for word in dict.fromkeys((*words[:1], *([program] if is_plain else ()))) if count > 1 else ():
         if why := _no_program(subject, word):
-            yield found("no_such_program", kind=kind, word=escaped(word), why=why)
+            yield found("words_in_one" if " " in word else "no_such_program", kind=kind, word=escaped(word), why=why)
     if words and _LIST_IN_QUOTES.match(words[-1]) and words[0].endswith("sh"):
         yield found("list_in_quotes", kind=kind)
     script = posixpath.normpath(posixpath.join("/", image.workdir, named.get("script", "")))
@@ -195,7 +195,8 @@ def can_start(subject: ImageContext) -> Iterator[Finding]:
     for way in ("runs", "imports"):
         yield from _not_found(subject, kind, way) if way in named and count > 1 else ()
     for path, row in list(subject.programs(program).items())[:1]:
-        python = (row.interpreter or (path if "/" in program else "")).strip("/")
+        starts = "" if subject.is_of_system(path) else row.interpreter  # a system's package is for the system's Python
+        python = (starts or (path if "/" in program else "")).strip("/")
         is_other = PATHS["python-of-system"].match(python) and not _has_tensorflow(subject, python)
         if is_other and subject.is_managed and not image.env.get("PYTHONPATH"):
             yield found("other_python_starts", kind=kind, word=escaped(program), path=f"/{python}")

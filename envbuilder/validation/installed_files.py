@@ -68,7 +68,8 @@ class _Total:
         brought, gone = remaining_of(brought, omitted, one.site)
         paths = brought if has_wheel else own
         entry = subject.files.file(f"{one.site}/{one.folder}/METADATA")
-        layer = entry.layer if entry is not None else 0
+        # What comes in several steps of a Dockerfile is compared with the package's own digests only.
+        layer = len(subject.files.records) if is_added else entry.layer if entry is not None else 0
         is_known = package is not None or is_added or not subject.is_managed
         vouched = (path for path in paths if one.vouches_for(path, in_environment=is_known))
         brought_here = (path for path in vouched if not is_added or subject.is_added(path))

@@ -109,12 +109,9 @@ def place(known: KnownImage | None, image: Image) -> range:
 
 def passed(known: KnownImage, checks: Sequence[Check]) -> tuple[CheckResult, ...]:
     text = f"layers above the base and configuration equal the record of {known.recorded} (suite {known.suite[7:23]})"
-    results = []
-    for check in checks:
-        before = known.checks[check.name]
-        observed = "; ".join((text, *(one.message for one in before.findings)))
-        results.append(check.result("passed", observed, **msgspec.structs.asdict(before)))
-    return tuple(results)
+    rows = ((check, known.checks[check.name]) for check in checks)
+    told = ((check, own, "; ".join((text, *(one.message for one in own.findings)))) for check, own in rows)
+    return tuple(check.result("passed", observed, **msgspec.structs.asdict(own)) for check, own, observed in told)
 
 
 def configuration(image: Image, base: Image) -> dict[str, object]:

@@ -121,22 +121,13 @@ def test_start_that_names_what_is_not_there_is_a_warning(line: str, image: dict[
     assert [text in one for one in told] == [True] * bool(text)
 
 
-@pytest.mark.parametrize(
-    ("line", "words", "is_other"),
-    [
-        (b"#!/usr/bin/python3", ("/app/a.py",), True),
-        (b"#!/usr/bin/env python3", ("./a.py",), False),
-        (b"", ("/usr/bin/python3", "a.py"), True),
-        (b"", ("python", "a.py"), False),
-    ],
-)
-def test_command_that_starts_the_system_s_python_is_a_warning(
-    line: bytes, words: tuple[str, ...], *, is_other: bool
-) -> None:
-    text = line + b"\n"
+@rows
+def test_command_that_starts_the_system_s_python_is_a_warning(line: str, words: list[str], *, is_other: bool) -> None:
+    text = line.encode() + b"\n"
     script = LayerFile("app/a.py", "file", mode=0o755, size=len(text), pieces=lambda: iter([text]))
-    layer = {**ROOT, "app/a.py": script, **file("usr/bin/python3", 0o755)}
-    found = configured(layer, command=words, workdir="/app")
+    of_system: Layer = {"usr/bin/d": script, "var/lib/dpkg/info/d.list": b"/usr/bin/d\n"}
+    layer = {**ROOT, **of_system, "app/a.py": script, **file("usr/bin/python3", 0o755)}
+    found = configured(layer, command=tuple(words), workdir="/app")
     assert [one.severity for one in found if "not the Python" in one.message] == [Severity.WARNING] * is_other
 
 

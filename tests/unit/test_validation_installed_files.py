@@ -540,3 +540,9 @@ def test_rows_with_another_digest_algorithm_are_unknown() -> None:
     (one,) = files(context_of(image_of({**INSTALLED, record: told, f"{SITE}/numpy/__init__.py": b"other"}))).findings
     assert (one.code, one.severity) == (Code.UNKNOWN, Severity.WARNING)
     assert "2 files of numpy 2.4.6" in one.message
+
+
+def test_programs_of_an_addition_may_come_in_a_later_step() -> None:
+    there, program = package("acme", "1", {"../../../bin/acme": b"2"}), f"{SITE}/../../../bin/acme"
+    image = image_of({}, {path: data for path, data in there.items() if path != program}, {"opt/venv/bin/acme": b"2"})
+    assert "acme" not in str(files(replace(context_of(image), own_layers=1)).findings)
