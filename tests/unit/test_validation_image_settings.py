@@ -24,7 +24,7 @@ ROOT: Layer = {
     **package("tensorflow", "2.20.0", {"tensorflow/__init__.py": b"1"}),
     f"{SITE}/tensorflow": "/elsewhere",
 }
-PATH = {"PATH": "/opt/venv/bin:/usr/bin"}
+PATH, OF_D = {"PATH": "/opt/venv/bin:/usr/bin"}, {"var/lib/dpkg/info/d.list": b"/usr/bin/d\n"}
 
 
 def configured(
@@ -125,10 +125,9 @@ def test_start_that_names_what_is_not_there_is_a_warning(line: str, image: dict[
 def test_command_that_starts_the_system_s_python_is_a_warning(line: str, words: list[str], *, is_other: bool) -> None:
     text = line.encode() + b"\n"
     script = LayerFile("app/a.py", "file", mode=0o755, size=len(text), pieces=lambda: iter([text]))
-    of_system: Layer = {"usr/bin/d": script, "var/lib/dpkg/info/d.list": b"/usr/bin/d\n"}
-    layer = {**ROOT, **of_system, "app/a.py": script, **file("usr/bin/python3", 0o755)}
-    found = configured(layer, command=tuple(words), workdir="/app")
-    assert [one.severity for one in found if "not the Python" in one.message] == [Severity.WARNING] * is_other
+    layer = {**ROOT, "usr/bin/d": script, "app/a.py": script, **file("usr/bin/python3", 0o755), **OF_D}
+    told = [one for one in configured(layer, command=tuple(words), workdir="/app") if "not the Python" in one.message]
+    assert [one.severity for one in told] == [Severity.WARNING] * is_other
 
 
 @rows
