@@ -134,7 +134,8 @@ def listing(repository: Repository, digest: str) -> Listing:
     Raises RegistryRefusedError if the registry's own list is invalid or too long.
     """
     found, from_api = _lists(repository, digest)
-    own, unlisted = _from_own_tags(repository, digest, found) if from_api is None or found else ((), None)
+    is_only = from_api is None
+    own, unlisted = _from_own_tags(repository, digest, found, strict=is_only) if is_only or found else ((), None)
     # Anybody can write the list under the tag: a document's manifest, or the API, says its type.
     found |= {one.digest: shape_of(one).artifact_type.casefold() for one in own} | (from_api or {})
     claimed = frozenset() if from_api is None else frozenset(found) - from_api.keys()
@@ -210,8 +211,8 @@ def _types(entries: Iterable[msgspec.Raw], before: Mapping[str, str] = {}) -> di
     return found
 
 
-def _from_own_tags(repository: Repository, digest: str, known: object = None) -> _Own:
-    """Find documents by the tags that nobody else writes; and why, if the registry does not list all tags."""
+def _from_own_tags(repository: Repository, digest: str, known: object = None, *, strict: bool = True) -> _Own:
+    """Find documents by the tags that nobody else writes (``strict``), and why, if not all tags are listed."""
     try:
         tags = {tag for tag in repository.tags() if subject_of(tag) == digest}
     except RegistryRefusedError as error:
@@ -219,10 +220,9 @@ def _from_own_tags(repository: Repository, digest: str, known: object = None) ->
             return (), error
         raise
     is_cut = bool(known) and fallback_tag(digest) not in tags
-    own = sorted(tags - {fallback_tag(digest)})
-    found = in_parallel(repository.manifest, own)
+    found = in_parallel(repository.manifest, own := sorted(tags - {fallback_tag(digest)}))
     for tag, manifest in zip(own, found, strict=True):
-        if manifest is not None and not tag.endswith(manifest.digest[7:23]):
+        if strict and manifest is not None and not tag.endswith(manifest.digest[7:23]):
             raise RegistryRefusedError(Reason.ALTERED, f"{tag} leads to another document: {manifest.digest}")
     return tuple(filter(None, found)), RegistryRefusedError(Reason.REJECTED, "its list lacks some") if is_cut else None
 
