@@ -3,7 +3,7 @@
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from http.client import HTTPException, HTTPResponse
@@ -157,10 +157,11 @@ class Repository:
 
     def pages(self, path: str, *, expect: tuple[int, ...]) -> Iterator[Response]:
         """Fetch every page of a list; refusals of a later one too. Raises RegistryRefusedError for a bad link."""
-        for _ in range(MAX_PAGES):
+        seen: set[str] = set()
+        while len(seen) < MAX_PAGES:
             yield (answer := self.send("GET", path, expect=expect, limit=MAX_LIST))
-            expect = tuple(range(_OK, _SERVER_ERROR))
-            if not (path := _next_page(answer)):
+            seen, expect = {*seen, answer.address}, tuple(range(_OK, _SERVER_ERROR))
+            if not (path := _next_page(answer, seen)):
                 return
         raise RegistryRefusedError(Reason.TOO_MANY, f"more than {MAX_PAGES} pages", hint="ask the registry's operator")
 
@@ -376,11 +377,11 @@ def _agree(computed: str, stated: str | None, what: str) -> None:
         raise RegistryRefusedError(Reason.ALTERED, f"{what}: the registry says {stated}, the bytes have {computed}")
 
 
-def _next_page(answer: Response) -> str:
+def _next_page(answer: Response, seen: Container[str]) -> str:
     """Return the address of the next page; '' for the last one. Text that is not understood may be one: it refuses."""
     links = next_links(answer.headers.get("Link", ""))
     following = [_resolved(answer.address, link) for link in links or ()]
-    usable = all(one != answer.address and _site(one) == _site(answer.address) for one in following)
+    usable = all(one not in seen and _site(one) == _site(answer.address) for one in following)
     if links is None or len(following) > 1 or not usable:
         raise RegistryRefusedError(Reason.BAD_LINK, f"no clear next page of this host after {_shown(answer.address)}")
     return "".join(following)

@@ -38,8 +38,7 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     @property
     def platform_name(self) -> str:
-        parts = ((self.platform or {}).get(key) for key in ("os", "architecture", "variant"))
-        return "/".join(str(part) for part in parts if part)
+        return "/".join(str(one) for at in ("os", "architecture", "variant") if (one := (self.platform or {}).get(at)))
 
     @property
     def is_build_record(self) -> bool:
