@@ -1,5 +1,6 @@
 """End of a command: missing streams, signals, and output that cannot be written."""
 
+import io
 import os
 import select
 import signal
@@ -34,6 +35,9 @@ def open_missing_streams() -> None:
     if sys.stdin is None:
         with suppress(OSError):
             sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a locale such as Latin-1 has no arrow, and no letters of a reason
+            stream.reconfigure(errors="backslashreplace")
 
 
 def end_on_signals() -> None:
