@@ -273,9 +273,7 @@ class _RangeFile(io.RawIOBase):
         if stop - self._at > MAX_DIRECTORY:
             raise ValueError(f"a directory of {stop - self._at} bytes")
         at, self._at = self._at, max(self._at, stop)
-        if at >= self._start:
-            return self._tail[at - self._start : stop - self._start]
-        return self._read(at, stop)
+        return self._tail[at - self._start : stop - self._start] if at >= self._start else self._read(at, stop)
 
 
 class _BoundedRetry(Retry):

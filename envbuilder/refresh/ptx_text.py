@@ -55,9 +55,7 @@ def read(entry: Entry) -> Ptx:
 def _text(payload: bytes, flags: int, length: int) -> bytes:
     if flags & LZ4:
         return lz4_head(payload, length)
-    if flags & ZSTD:
-        return zstd_head(payload, length)
-    return payload[:length]
+    return zstd_head(payload, length) if flags & ZSTD else payload[:length]
 
 
 def zstd_head(packed: bytes, limit: int) -> bytes:

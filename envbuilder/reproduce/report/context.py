@@ -20,9 +20,7 @@ _MOST_LINES = 40
 
 def without_addresses(line: str) -> str:
     """Replace the addresses of a line by spaces; positions stay."""
-    if "://" not in line:
-        return line
-    return _ADDRESS.sub(lambda match: " " * len(match[0]), line)
+    return line if "://" not in line else _ADDRESS.sub(lambda match: " " * len(match[0]), line)
 
 
 Side = Literal["fails", "works", "wanted"]
