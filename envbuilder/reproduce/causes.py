@@ -132,6 +132,7 @@ def standing(rows: Iterable[MessageMatch], case: Case) -> Iterator[MessageMatch]
 def _stands(row: MessageMatch, case: Case, asked: set[Complaint]) -> bool:
     known = row.known
     explained = known.explains or cause_of(known.code).explains
+    explained |= {"invisible"} if "ran" in known.marks else set()  # a GPU that fails is often said not to work
     goes_on = "goes_on" in known.marks or known.layer == "symptom"
     if goes_on:
         explained -= {"installing", "import", "building"}
@@ -140,8 +141,7 @@ def _stands(row: MessageMatch, case: Case, asked: set[Complaint]) -> bool:
     unasked = weak and known.code is not None and asked and explained.isdisjoint(asked)
     opened = (one for one in case.messages if one.signature == "opened_library" and one.line > row.line)
     later = row.values.get("library") in {one.values["library"] for one in opened}
-    refuted = later or any(map(case.holds, known.refuted_by))
-    return not unasked and not refuted
+    return not (unasked or later or any(map(case.holds, known.refuted_by)))
 
 
 def _before_catalogue(case: Case) -> Iterator[Finding]:

@@ -172,7 +172,7 @@ class ReportDiagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
-    facts = terms.terms(case)
+    facts = {**terms.terms(case), **_fitting(case)}
     noise = (row.known for row in case.messages if row.known.layer == "noise")
     harmless = tuple(dict.fromkeys(filled(known.cause, facts) for known in noise))
     told = [row for row in predicted if is_cause(row)]
@@ -181,9 +181,8 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     program = next((row for row in reversed(case.messages) if row.known.layer == "code"), None)
     if program is not None and decisive is None and not (lead is not None and program.known.prose):
         return _of_message(program, terms.with_values(program, facts), {"harmless": harmless})
-    shown_by = decisive
-    if lead is not None and cause_of(lead.code).area in {"libraries", "build"}:  # it explains the missing library
-        shown_by = decisive or next(iter(marked("not_found", case.messages)), None)
+    explained = lead is not None and cause_of(lead.code).area in {"libraries", "build"}  # a missing library
+    shown_by = decisive or (next(iter(marked("not_found", case.messages)), None) if explained else None)
     line, quote = (shown_by.line, shown_by.text.removeprefix("# ")) if shown_by else (0, "")
     shown = decisive.known if decisive else None
     symptom = shown is not None and shown.layer == "symptom"
@@ -201,9 +200,9 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
         return _of_message(answer, terms.with_values(answer, facts), common)
     if lead is None or symptom:
         question, apart = GRAMMAR.open_question(about or case.reported.complaints), _told_apart(case)
-        facts = {**facts, **_fitting(case)}
         cause, fix = (apart, "") if apart else (filled(question.missing, facts), filled(question.fix, facts))
-        return ReportDiagnosis(cause=cause, confidence="unsure", place="unknown", fix=fix, **common)
+        sure: Confidence = "likely" if case.holds("unserved&invisible&capability<3.5") and not apart else "unsure"
+        return ReportDiagnosis(cause=cause, confidence=sure, place="unknown", fix=fix, **common)
     lead = msgspec.structs.replace(lead, message=_better("says", lead, facts), fix=_better("fixes", lead, facts))
     if (after := _after(lead, case, told)) is not None:
         own = _better("fixes", after, facts)

@@ -196,6 +196,7 @@ class Case:
             "driver_parts_differ": len({versions.key_or_none(text or "") for text in parts}) > 1,
             "driver_behind": driver_cuda and cuda and not versions.at_least(driver_cuda, versions.line(cuda)),
             "cuda_of_driver": said == {Trust.MENTIONED} and driver_cuda == reported.cuda,
+            "own_cuda": reported.origin == "source" and cuda and versions.line(reported.cuda or cuda) != cuda,
             "python_unfit": self.python and self.release and self.python not in self.release.pythons,
             "unserved": self.capability and not self.catalog.with_code_for(self.capability),
             "served": self.release and self.release.version in self.catalog.with_code_for(self.capability or "0.0"),
