@@ -14,7 +14,7 @@ from envbuilder.attest.trust_policy import AttachedStatement, Decision, Evidence
 from envbuilder.errors import PublishError, Reason
 from envbuilder.registry.client import Repository
 from envbuilder.registry.errors import MalformedError, RegistryFailedError, RegistryRefusedError
-from envbuilder.registry.manifests import Manifest, ambiguity, config_digest, digest_of, only_image
+from envbuilder.registry.manifests import MAX_DOCUMENT, Manifest, ambiguity, config_digest, digest_of, only_image
 from envbuilder.registry.referrers import contents, listing, subject_of
 from envbuilder.support.terminal_text import line, without_logins
 from envbuilder.support.threads import WORKERS, in_parallel, within
@@ -160,9 +160,10 @@ def _open(
 ) -> dict[str, AttachedStatement]:
     """Open the documents of an artifact, by the digest of their content. Anybody can attach one that proves nothing."""
 
-    def unread(error: PublishError) -> Unread:  # envbuilder publishes nothing malformed or too large
+    def unread(error: PublishError, size: object = 0) -> Unread:  # envbuilder publishes nothing malformed or too large
         fault = error.fault if isinstance(error, RegistryRefusedError) else Reason.UNREADABLE
-        if isinstance(error, MalformedError) or fault is Reason.TOO_LARGE:
+        is_said = isinstance(size, int) and size <= MAX_DOCUMENT  # then more bytes come than the manifest says
+        if isinstance(error, MalformedError) or (fault is Reason.TOO_LARGE and not is_said):
             fault = Reason.UNREADABLE
         blocks = fault is not Reason.UNREADABLE and not (fault is Reason.NOT_THERE and stored in claimed)
         return Unread(fault, error.message, blocks, error.hint)
@@ -178,11 +179,11 @@ def _open(
     except RegistryRefusedError as error:
         return {stored: AttachedStatement(stored, (), unread(error))}
     found: dict[str, AttachedStatement] = {}
-    for name in names:
+    for name, size in names.items():
         try:
             every = [opened(*each) for each in product(readings(repository.blob(name)), openers)]
         except RegistryRefusedError as error:
-            every = [unread(error)]
+            every = [unread(error, size)]
         signed = [one for one in every if isinstance(one, Opened)]
         for one in signed:
             key = digest_of(pae(one.payload_type, one.payload))

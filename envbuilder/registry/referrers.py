@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -44,6 +44,7 @@ class _Listed(msgspec.Struct, frozen=True, rename="camel"):
 
     digest: str
     artifact_type: str | None = None
+    size: Any = None
 
 
 class _Blobs(msgspec.Struct, frozen=True):
@@ -154,8 +155,8 @@ def _lists(repository: Repository, digest: str) -> tuple[dict[str, str], dict[st
         return {}, from_api  # anybody can push this tag: next to the registry's own list it proves nothing
 
 
-def contents(repository: Repository, stored: str, depth: int = 2) -> tuple[str, ...]:
-    """Return the blobs of an attached artifact, or of the artifacts in an index: one document, or several.
+def contents(repository: Repository, stored: str, depth: int = 2) -> dict[str, Any]:
+    """Return the blobs, with their sizes, of an artifact or of the artifacts in an index: one document, or several.
 
     The content of a document says what it is, and about what; the manifest's words prove nothing. Raises MalformedError
     if there is none, RegistryRefusedError if the manifest is not in the registry (NOT_THERE).
@@ -164,11 +165,11 @@ def contents(repository: Repository, stored: str, depth: int = 2) -> tuple[str, 
     if manifest is None:
         raise RegistryRefusedError(Reason.NOT_THERE, f"{stored} is listed as attached but is not in the registry")
     shape: _Blobs = parsed(manifest.content, _Blobs, "an attached document")
-    every = [one.digest for one in (*(shape.layers or ()), *(shape.blobs or ()), shape.config) if one]
+    every = {one.digest: one.size for one in (*(shape.layers or ()), *(shape.blobs or ()), shape.config) if one}
     for one in [one.digest for one in shape.manifests or () if depth and DIGEST.match(one.digest)]:
         with suppress(MalformedError):  # an unreadable entry does not hide the others
-            every += contents(repository, one, depth - 1)
-    if found := tuple(one for one in dict.fromkeys(every) if DIGEST.match(one) and one != digest_of(b"{}")):
+            every = contents(repository, one, depth - 1) | every
+    if found := {one: size for one, size in every.items() if DIGEST.match(one) and one != digest_of(b"{}")}:
         return found
     raise MalformedError(f"{stored}: not an attached document")
 
@@ -222,8 +223,8 @@ def _from_own_tags(repository: Repository, digest: str, known: object = None, *,
     is_cut = bool(known) and fallback_tag(digest) not in tags
     found = in_parallel(repository.manifest, own := sorted(tags - {fallback_tag(digest)}))
     for tag, manifest in zip(own, found, strict=True):
-        if strict and manifest is not None and not tag.endswith(manifest.digest[7:23]):
-            raise RegistryRefusedError(Reason.ALTERED, f"{tag} leads to another document: {manifest.digest}")
+        if strict and not (manifest and tag.endswith(manifest.digest[7:23])):
+            raise RegistryRefusedError(Reason.ALTERED, f"{tag} leads to another document, or to none")
     return tuple(filter(None, found)), RegistryRefusedError(Reason.REJECTED, "its list lacks some") if is_cut else None
 
 
@@ -232,8 +233,7 @@ def _list_under_tag(repository: Repository, subject: str, documents: tuple[Descr
     entries = _entries(repository, subject)
     have = _types(entries)
     if any(one.digest not in have for one in documents):
-        own = [one.descriptor for one in _from_own_tags(repository, subject)[0]]
-        every = {one.digest: one for one in (*own, *documents)}
-        more = (msgspec.Raw(msgspec.json.encode(one)) for name, one in every.items() if name not in have)
-        index = msgspec.json.encode(_Index(manifests=(*entries, *more)))
+        documents = (*(one.descriptor for one in _from_own_tags(repository, subject)[0]), *documents)
+        more = {one.digest: msgspec.Raw(msgspec.json.encode(one)) for one in documents if one.digest not in have}
+        index = msgspec.json.encode(_Index(manifests=(*entries, *more.values())))
         repository.put_manifest(fallback_tag(subject), index, OCI_INDEX)

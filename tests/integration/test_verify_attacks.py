@@ -879,7 +879,7 @@ WIRE = [
             ("a manifest without end", MANIFESTS, ENDLESS, "TOO_LARGE"),
             ("a page of login everywhere", "GET", answers(200, b"<html>", Content_Type="text/html"), "BAD_ANSWER"),
             ("a list without end", REFERRERS, ENDLESS, "TOO_LARGE"),
-            ("a statement without end, and no other", BLOBS, ENDLESS, "UNREADABLE"),
+            ("a statement without end, and no other", BLOBS, ENDLESS, "TOO_LARGE"),
             ("another manifest than its digest", MANIFESTS, relays(b" "), "ALTERED"),
             ("another digest than the manifest's", MANIFESTS, relays(Docker_Content_Digest=digest("x")), "ALTERED"),
             ("a manifest under another algorithm", MANIFESTS, relays(Docker_Content_Digest="sha512:aa"), "ALTERED"),
