@@ -313,8 +313,7 @@ def hiding_modules(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
         if not modules:
             continue
         packages, others = names = names or _installed(subject, sites)
-        started = {"sitecustomize", "usercustomize"} if what == "PYTHONPATH" else set()  # no folder yet at the start
-        meant = packages | others | started
+        meant = packages | others | ({"sitecustomize", "usercustomize"} if what == "PYTHONPATH" else set())  # at start
         hiding = {name: folder + path.removeprefix(real) for name, path in modules.items() if name in meant}
         # A foreign image may do so on purpose, with a folder into which packages were installed.
         how = subject.severity if real in sites else Severity.ERROR
@@ -330,7 +329,9 @@ def _installed(subject: ImageContext, sites: set[str]) -> tuple[set[str], set[st
     tops: tuple[set[str], set[str]] = set(), set()
     for path in subject.files.paths:
         if (site := site_of(path)) in sites:
-            tops[subject.is_added(path)].add(re.split("[/.]", path[len(site) + 1 :], maxsplit=1)[0])
+            top, *rest = re.split("[/.]", path[len(site) + 1 :], maxsplit=2)
+            is_namespace = rest and f"{site}/{top}/__init__.py" not in subject.files.paths
+            tops[subject.is_added(path)].update({top, f"{top}/{rest[0]}"} if is_namespace else {top})
         elif (found := PATHS["stdlib"].match(path)) is not None:
             tops[1].add(re.split("[/.]", path[found.end() :], maxsplit=1)[0])
     return tops
@@ -338,14 +339,13 @@ def _installed(subject: ImageContext, sites: set[str]) -> tuple[set[str], set[st
 
 def _modules(subject: ImageContext, folder: str) -> dict[str, str]:
     """Return what Python would import from a folder: the name of a module, and its path there."""
-    paths = [path for path in subject.files.paths if path.startswith(folder + "/")]
-    found = {name: path for path in paths for place, name in module_of(path) if place == folder}
+    files, start = subject.files, len(folder) + 1
+    paths = [path for path in files.paths if path.startswith(folder + "/")]
+    stems = {posixpath.join(*one)[start:]: path for path in paths for one in module_of(path)}
+    tops = {"", *(name.partition("/")[0] for name in stems)} - {name for name in stems if name}  # "" and namespaces
     linked = {posixpath.basename(path): path for path in paths if posixpath.dirname(path) == folder}
-    return found | {
-        name: path
-        for name, path in linked.items()
-        if f"{subject.files.resolve(path)}/__init__.py" in subject.files.paths
-    }
+    linked = {one: path for one, path in linked.items() if f"{files.resolve(path)}/__init__.py" in files.paths}
+    return {name: path for name, path in stems.items() if posixpath.dirname(name) in tops} | linked
 
 
 def _hidden_modules(subject: ImageContext) -> list[str]:

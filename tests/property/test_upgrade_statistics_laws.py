@@ -63,8 +63,7 @@ def test_intervals_contain_their_estimates(samples: Samples) -> None:
 def test_holm_never_lowers_p_values_and_keeps_their_order(p: list[float]) -> None:
     adjusted = holm(p)
     assert all(x <= y <= 1 for x, y in zip(p, adjusted, strict=True))
-    ordered = sorted(zip(p, adjusted, strict=True))
-    assert [y for _, y in ordered] == sorted(adjusted)
+    assert [y for _, y in sorted(zip(p, adjusted, strict=True))] == sorted(adjusted)
 
 
 @given(st.integers(1, 200))

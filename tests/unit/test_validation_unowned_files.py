@@ -311,6 +311,7 @@ def test_changed_pyvenv_cfg_is_reported_once(note: bytes, named: str) -> None:
         ({"opt/v/usercustomize.py": b"x"}, "/opt/v", "", "/opt/v/usercustomize.py"),
         ({"srv/real/os.py": b"x", "srv/app": "/srv/real"}, "", "/srv/app", "/srv/app/os.py"),
         ({"srv/v/os.py": b"x"}, "v", "/srv", "/srv/v/os.py"),
+        ({"opt/v/google/p.py": b"x", f"{SITE}/google/p.py": b"x"}, "/opt/v", "", "/opt/v/google/p.py"),
         ({"srv/src/os.py": b"x"}, "", "/srv", "the folder of the script hides installed modules: /srv/src/os.py"),
     ],
 )
