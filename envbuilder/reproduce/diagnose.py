@@ -47,16 +47,15 @@ def predict(case: Case) -> tuple[Finding, ...]:
     outranked = {cause_of(code).outranks for code in (() if symptoms else proved)}
     outranked |= {"libraries"} if any(map(is_cause, elsewhere)) else set()
     ruled = tuple(terms.with_command(row, case) for row in forecasts if cause_of(row.code).area not in outranked)
-    held = {name: release_of(text) for name in DISTRIBUTIONS if (text := _installed(name, case.reported))}
+    names = () if case.reported.install == "conda" else DISTRIBUTIONS  # conda's tensorflow-gpu has no files
+    held = {name: release_of(text) for name in names if (text := _installed(name, case.reported))}
     predicted = tuple(
         row if row.code in proved or explains(row.code, case.reported) else as_remark(row)
         for row in (*elsewhere, *side_by_side(held, case.catalog), *ruled)
     )
-    kept = (*predicted, *_besides(shown, predicted))
-    if symptoms and any(map(is_cause, (*predicted, *builds))):
-        kept = predicted
-    if tagged:
-        kept = tuple(row for row in kept if row.code is not Code.PACKAGE_CONFLICT)
+    explained = symptoms and any(map(is_cause, (*predicted, *builds)))
+    kept = predicted if explained else (*predicted, *_besides(shown, predicted))
+    kept = tuple(row for row in kept if not tagged or row.code is not Code.PACKAGE_CONFLICT)
     kept = tuple(row for row in kept if case.reported.origin != "jetson" or not cause_of(row.code).no_wheel)
     known = (*tagged, *kept, *builds)
     codes = frozenset(row.code for row in known if is_cause(row))

@@ -256,7 +256,7 @@ class Case:
 
     @cached_property
     def version(self) -> str | None:
-        """The stated release; of a nightly or candidate without a row, the newest GPU build of its minor line."""
+        """The stated release; of a nightly or candidate without a row, its final one or the newest of its line."""
         if self.reported.tensorflow is None or (self.native and is_since("2.11", self.reported)):
             return None
         tried = [row for row in self.reported.evidence if row.field == "tensorflow"]
@@ -267,7 +267,8 @@ class Case:
         if self.catalog.version(stated) is not None or not is_version(stated) or not Version(stated).is_prerelease:
             return stated
         line = [text for text in self.catalog.final_versions if versions.minor(text) == versions.minor(stated)]
-        return next((text for text in line[::-1] if any(row.gpu for row in self.catalog.distributions(text))), stated)
+        finals = (Version(stated).base_version, *line[::-1])
+        return next((text for text in finals if any(row.gpu for row in self.catalog.distributions(text))), stated)
 
     @cached_property
     def old(self) -> OldRelease | None:
