@@ -28,6 +28,7 @@ _Weight = Literal["error", "warning", "managed"]
 _Setting = tuple[Finding, _Effect]  # A finding about a setting, and the kind of its effect
 _ASSIGNED = re.compile(r"""(\w+)=("[^"]*"|'[^']*'|\S*)""")
 _KERAS_FILE = "keras.json"
+_MOST_SETTINGS = 1 << 20  # Bytes of the settings of Keras that are read; Keras writes a hundred
 # The result of `CMD ['python', 'app.py']`: one text for a shell, whose first word is not a program.
 _LIST_IN_QUOTES = re.compile(r"\['[^']*'\s*[,\]]")
 
@@ -162,10 +163,12 @@ def keras_settings(subject: ImageContext) -> Iterator[_Setting]:
     if subject.files.file(path) is None:
         return
     shown, content = f"/{escaped(path)}", subject.files.content(path)
-    try:
-        settings, why = decoding.from_loose_json(content or b""), ""
-    except decoding.DamagedError as damage:
-        settings, why = None, str(damage)
+    settings, why = None, "it is too large"
+    if content is not None and len(content) <= _MOST_SETTINGS:
+        try:
+            settings, why = decoding.from_loose_json(content), ""
+        except decoding.DamagedError as damage:
+            why = str(damage)
     if why or not isinstance(settings, dict):
         yield found("keras_unread" if why else "keras_without_settings", path=shown, why=escaped(why)), "breaks"
         return

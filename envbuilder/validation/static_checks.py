@@ -219,10 +219,9 @@ def _missing(subject: ImageContext, name: str, places: Sequence[Unmet], *, broug
     """
     users = sorted({user for _, user, _ in places})
     is_core = any(re.search(r"\.(?:cpython-|abi3\.)[^/]*\Z|/tensorflow", root) for root, _, _ in places)
-    is_of_python = not subject.is_managed and all(PATHS["own-modules"].search(root) for root, _, _ in places)
-    core = Severity.INFO if is_of_python else Severity.ERROR
-    severity = core if is_core and not brought else Severity.WARNING
     roots = {root.strip("/") for root, _, _ in places}
+    core = Severity.INFO if not subject.is_managed and all(map(PATHS["own-modules"].search, roots)) else Severity.ERROR
+    severity = core if is_core and not brought else Severity.WARNING
     owners = sorted(one.name for one in distributions(subject.files) if not roots.isdisjoint(one.rows or ()))
     package = packaged_yaml("validation/debian_libraries.yaml", dict[str, str]).get(name, "")
     row = "missing_of_debian" if package and subject.files.packages(len(subject.files.records)) else "missing_library"
@@ -243,9 +242,8 @@ def versions(subject: ImageContext) -> CheckOutput:
             if where is None or there is None or not there.dynamic:
                 continue  # absent or damaged: other checks report it
             wanted.update(names)
-            for name in names:
-                if name not in there.defines:
-                    lacking.setdefault(where, {}).setdefault(name, posixpath.basename(path))
+            for name in {*names}.difference(there.defines):
+                lacking.setdefault(where, {}).setdefault(name, posixpath.basename(path))
     ordered = sorted(wanted, key=lambda one: [*map(int, re.findall("[0-9]+", one))])
     newest = {one.rpartition("_")[0]: one for one in ordered}
     findings = []

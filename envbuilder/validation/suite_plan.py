@@ -60,9 +60,8 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     at_least: dict[str, float] = {}
 
     def result(self, outcome: Outcome, observed: str = "", **more: Any) -> CheckResult:  # noqa: ANN401 - as CheckResult
-        return CheckResult(
-            name=self.name, level=self.level, outcome=outcome, observed=observed, **{"expected": self.proves, **more}
-        )
+        more = {"expected": self.proves, **more}
+        return CheckResult(name=self.name, level=self.level, outcome=outcome, observed=observed, **more)
 
 
 _TABLE = packaged_yaml("validation/checks.yaml", dict[str, tuple[dict[str, Any], ...]])

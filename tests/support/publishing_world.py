@@ -129,9 +129,8 @@ class PushingEngine(FakeEngine):
         repository = Repository(Reference(host, path), {})
         config = repository.put_blob(contents(image.labels["number"]), "application/vnd.oci.image.config.v1+json")
         described = {"mediaType": config.media_type, "digest": config.digest, "size": config.size}
-        content = json.dumps(
-            {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": described, "layers": [described]}
-        )
+        parts = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": described, "layers": [described]}
+        content = json.dumps(parts)
         repository.put_manifest(tag, content.encode(), OCI_MANIFEST)
         return digest_of(content.encode())
 

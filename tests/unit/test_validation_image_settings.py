@@ -228,6 +228,7 @@ def test_keras_settings_are_read_from_the_folder_that_keras_uses(env: dict[str, 
         (b"[]", [Severity.ERROR]),
         (b"", [Severity.WARNING]),
         (b"[" * 100_000, [Severity.WARNING]),
+        (b'{"a": "' + b"x" * (1 << 20) + b'"}', [Severity.WARNING]),
     ],
 )
 def test_keras_settings_are_read_as_python_reads_json(settings: bytes, severities: list[Severity]) -> None:
