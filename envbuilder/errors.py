@@ -116,14 +116,13 @@ class Problem:
         return f"{place}: {self.key}: {self.message}" if self.key else f"{place}: {self.message}"
 
 
-_LOGIN = re.compile(
-    r"(?<![\w.+%:-])(?!(?<=//)[\w.-]+:[0-9]{1,5}/)[\w.+%-]+:(?!/)[^\s@]+(?:@[^\s@]+)*@(?!sha256:)(?=[\w\[])"
-)
+_TO_HOST = re.compile(r"(?<!\S)\S*(?=@(?!sha256:)[\w\[])")  # of a word: what stands before its last host
+_LOGIN = re.compile(r"(?<![\w.+%:-])(?!(?<=//)[\w.-]+:[0-9]{1,5}/)[\w.+%-]+:(?!/)\S+\Z")
 
 
 def redacted(text: str) -> str:
     """Replace user and password in every address of a text, and before a host without a scheme."""
-    text = _LOGIN.sub("****@", text)
+    text = _TO_HOST.sub(lambda before: _LOGIN.sub("****", before[0]), text)
     return re.sub(r"(?<=:/)(/?)[^/?#\s@]+(?:@[^/?#\s@]+)*@(?=[^/?#\s@])", r"\1****@", text)
 
 
