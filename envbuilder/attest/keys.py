@@ -73,7 +73,7 @@ def create(folder: Path, *, password: str | None = None, expires: datetime | Non
 
 
 def load_private(path: Path, *public_files: Path, password: str | None = None) -> PrivateKey:
-    """Read a key and its limit, or an earlier one of its public half (given, or beside it). Raises UsageError."""
+    """Read a key and its limit, or an earlier one of its public half (given, or next to it). Raises UsageError."""
     serialization, ed25519, *_ = _cryptography()
     ((place, end, pem),) = _blocks(path, private=True)
     load = partial(serialization.load_pem_private_key, pem, os.fsencode(password) if password else None)

@@ -198,7 +198,7 @@ def verify(
     try:
         found = within(seconds, lambda: _verify(bare, repository, openers, wanted, now), late)
     except (RegistryFailedError, RegistryRefusedError) as error:
-        waited = f"; its last request was {repository.asked}" * (error is late)
+        waited = f"; its last request was {repository.asked}" if error is late else ""
         refusal = Refusal(reason=error.fault, message=error.message + waited, next=error.hint)
         unanswered = isinstance(error, InfrastructureError)
         found = msgspec.structs.replace(bare, refusals=(refusal,), unanswered=unanswered)

@@ -213,7 +213,7 @@ def _types(entries: Iterable[msgspec.Raw], before: Mapping[str, str] = {}) -> di
 
 
 def _from_own_tags(repository: Repository, digest: str, known: object = None, *, strict: bool = True) -> _Own:
-    """Find documents by the tags that nobody else writes (``strict``), and why, if not all tags are listed."""
+    """Find documents by their own tags (each has to lead to its own if ``strict``), and why the tags may not be all."""
     try:
         tags = {tag for tag in repository.tags() if subject_of(tag) == digest}
     except RegistryRefusedError as error:

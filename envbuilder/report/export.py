@@ -63,7 +63,8 @@ def _from_files(files: Sequence[Path]) -> tuple[Verdict, ...]:
     found, problems = list[Verdict](), list[Problem]()
     for path in files:
         try:
-            found += [one for one in (users_verdict(path),) if one not in found]  # a run counts once
+            if (verdict := users_verdict(path)) not in found:  # a run counts once
+                found.append(verdict)
         except InputError as error:
             problems += error.problems
     if problems:

@@ -164,6 +164,7 @@ class Case:
         branch = self.catalog.branch(reported.driver) if reported.platform != "windows" else None
         driver_cuda = reported.driver_cuda or (branch.cuda if branch is not None else None)
         cuda = self.release.cuda if self.release is not None else None
+        sources = {(row.field, row.trust) for row in reported.evidence}
         said = {row.trust for row in reported.evidence if (row.field, row.value) == ("cuda", reported.cuda)}
         listed = [row.source for row in reported.evidence if row.trust is Trust.LISTED]
         parts = {row.values.get(name) for row in self.messages for name in ("libcuda", "kernel_module")} - {None}
@@ -182,16 +183,14 @@ class Case:
             "a gpu": self.gpu,
             "container": PLACES[self.place].start,
             "image_of_tensorflow": (reported.image or "").startswith("tensorflow/"),
-            "release_ordered": any(
-                (row.field, row.trust) == ("tensorflow", Trust.ORDERED) for row in reported.evidence
-            ),
+            "release_ordered": ("tensorflow", Trust.ORDERED) in sources,
             "extra_named": any("[and-cuda]" in text for text in texts),
             "cuda_wheels": any(name.startswith("nvidia-") for name in reported.packages),
             "finds_a_part": self.release is not None and self.release.finds_cuda in {"partly", "unfindable"},
             "library_missing": marked("not_found", self.messages),
             "nothing_found": _nothing_found(self.messages),
             "host": self.place in {"pip", "windows"} and reported.platform != "macos" and reported.origin is None,
-            "gpu_in_log": any(row.field == "gpus" and row.trust is Trust.PROVED for row in reported.evidence),
+            "gpu_in_log": ("gpus", Trust.PROVED) in sources,
             "before_catalogue": self.old,
             "driver_parts_differ": len({versions.key_or_none(text or "") for text in parts}) > 1,
             "driver_behind": driver_cuda and cuda and not versions.at_least(driver_cuda, versions.line(cuda)),

@@ -91,7 +91,7 @@ def terms(case: Case) -> Facts:
         **{name: _first(paths, sources) for name, paths in GRAMMAR.facts.items()},
         "case": case,
         "if": _Written(if_they_hold),
-        "cpp_runtime": GRAMMAR.ask["cpp_runtime" + "_before_windows_10" * case.holds("before_windows_10")],
+        "cpp_runtime": GRAMMAR.ask["cpp_runtime_without_winget" if case.holds("before_windows_10") else "cpp_runtime"],
         "served_by": span(started or serving) or None,
         "release": version,
         "wheel": wheel,
