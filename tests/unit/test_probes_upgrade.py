@@ -108,7 +108,7 @@ def outcomes_of(
 def test_each_user_test_only_costs_itself(tmp_path: Path) -> None:
     outcomes = outcomes_of(
         tmp_path,
-        4,
+        15,
         test_all__py=PROGRAMS["tests"],
         test_import__py="import no_such_module_here\n",
         test_interrupted__py="raise KeyboardInterrupt\n",
@@ -126,13 +126,13 @@ def test_test_that_hangs_or_floods_is_stopped_once_and_named(tmp_path: Path) -> 
     began = time.monotonic()
     found = outcomes_of(
         tmp_path,
-        3,
+        10,
         test_import__py="import time\ntime.sleep(600)\n",
         test_stopped__py=PROGRAMS["stopped"],
         script_floods__sh="yes\n",
         script_hangs__sh="sleep 600\n",
     )
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 300
     flood, hang = ("error", user_tests.FLOODS), ("timeout", user_tests.SILENT)
     assert found == {
         "test_import.py": hang,
@@ -150,7 +150,7 @@ def test_child_or_odd_output_of_a_test_costs_the_others_nothing(tmp_path: Path) 
     found = outcomes_of(
         tmp_path, test_forks__py=PROGRAMS["forks"], test_odd__py=PROGRAMS["odd"], script_s__sh="sleep 120 &\n"
     )
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 300
     outcome, message = found.pop("test_odd.py::test_odd_message")
     assert (outcome, "caf?" in message) == ("failed", True)
     forks = ("test_leaves_a_child", "test_after", "test_child_runs_on", "test_last")
