@@ -56,7 +56,7 @@ class LogMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     literals: tuple[str, ...]
     regex: str
     cause: Text
-    fix: Text
+    fix: Text = "Nothing to fix."
     versions: str
     samples: tuple[str, ...]
     code: Code | None = None
