@@ -11,8 +11,7 @@ from envbuilder.environment import NOTHING_ADDED, WHOLE, Combination
 
 FOREIGN = re.compile(r"[^A-Za-z0-9_.-]")
 
-LONGEST_TAG = 128
-"""The longest tag that the specification of registries allows."""
+LONGEST_TAG = 128  # the longest tag that the specification of registries allows
 
 
 def environment_id(

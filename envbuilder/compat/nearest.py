@@ -35,8 +35,7 @@ AXES = ("packages", "cudnn", "cuda", "python", "install", "package", "base_image
 _SHOWN = ("python", "cudnn", "cuda", "install", "package", "base_image")
 """The order of changes in an answer, after the version and the packages."""
 
-MAX_IMAGES = 3
-"""The number of other images that are tried before a base image is removed."""
+MAX_IMAGES = 3  # the number of other images that are tried before a base image is removed
 
 
 class Near(NamedTuple, Generic[Asked]):

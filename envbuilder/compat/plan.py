@@ -55,7 +55,5 @@ def _tagged(environments: dict[str, Environment], pattern: str) -> dict[str, Env
     return found
 
 
-_LONGEST = LONGEST_TAG - len("-0123456789ab")
-"""`publish` adds the beginning of a digest."""
-
+_LONGEST = LONGEST_TAG - len("-0123456789ab")  # `publish` adds the beginning of a digest
 _FIELDS = ("id", "tensorflow", "python", "os", "flavor", "cuda", "cudnn")

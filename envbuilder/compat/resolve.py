@@ -262,8 +262,7 @@ def _has_error(findings: tuple[Finding, ...]) -> bool:
     return any(row.severity is Severity.ERROR for row in findings)
 
 
-_OLDEST_RUNTIME_PYTHON = (3, 7)
-"""The oldest Python for the programs that derive the variant ``runtime`` in the image."""
+_OLDEST_RUNTIME_PYTHON = (3, 7)  # the oldest Python for the programs that derive the variant ``runtime`` in the image
 
 
 def unsupported_variant(combination: Combination, part: PythonPart) -> tuple[Finding, ...]:

@@ -16,9 +16,7 @@ from envbuilder.errors import NothingSelectedError, UsageError
 from envbuilder.matrix import Excluded
 
 KEYS = ("tensorflow", "package", "python", "os", "arch", "flavor", "cuda", "cudnn", "variant")
-_ALIASES = {"form": "variant"}
-"""What a ``key=value`` selector may ask for."""
-
+_ALIASES = {"form": "variant"}  # what a ``key=value`` selector may ask for
 _ONE = "a version, such as {}=2.20.0, or a range, such as {}>=2.17"
 
 _VERSIONS = frozenset({"tensorflow", "python", "cuda", "cudnn"})

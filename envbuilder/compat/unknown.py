@@ -17,9 +17,7 @@ from envbuilder.support import decoding
 
 NIGHTLY = "tf-nightly"
 
-_OLD_DAYS = 90
-"""An older catalogue surely lacks releases: they come every few weeks."""
-
+_OLD_DAYS = 90  # an older catalogue surely lacks releases: they come every few weeks
 _VIRTUAL_GPUS = ("https://docs.nvidia.com/vgpu/latest/grid-vgpu-user-guide/index.html#cuda-open-cl-support-vgpu",)
 
 

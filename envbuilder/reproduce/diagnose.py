@@ -205,9 +205,8 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     lead = msgspec.structs.replace(lead, message=_better("says", lead, facts), fix=_better("fixes", lead, facts))
     if (after := _after(lead, case, told)) is not None:
         own = _better("fixes", after, facts)
-        pair = (
-            f"{after.fix} With that driver: {lead.fix or told[0].fix}" if cause_of(after.code).area == "host" else own
-        )
+        host = cause_of(after.code).area == "host"
+        pair = f"{after.fix} With that driver: {lead.fix or told[0].fix}" if host else own
         pair = f"{lead.fix} Then: {own}" if lead.code is Code.PACKAGE_CONFLICT else pair
         lead = msgspec.structs.replace(lead, message=f"{lead.message} With it: {after.message}", fix=pair)
     return ReportDiagnosis(
@@ -310,7 +309,6 @@ def deciding_commands(case: Case, complaints: tuple[Complaint, ...] | None = Non
     if "trace" in asked and any(map(case.holds, GRAMMAR.of_tensorflow_1)):
         asked["trace"] = GRAMMAR.ask["trace_1"]
     if "driver" in asked:  # only it depends on where TensorFlow runs
-        asked["driver"] = f"{PLACES[place].run} {asked['driver']}".lstrip().replace(
-            "{image}", reported.image or "IMAGE"
-        )
+        run = PLACES[place].run.replace("{image}", reported.image or "IMAGE")
+        asked["driver"] = f"{run} {asked['driver']}".lstrip()
     return (*((GRAMMAR.ask["cluster"],) if place == "kubernetes" and "cluster" not in known else ()), *asked.values())

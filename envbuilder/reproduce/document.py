@@ -76,8 +76,7 @@ class NearestRun(Observed, frozen=True, kw_only=True):
     proven: bool | None = None
 
 
-POSTED = "nearest.yaml"
-"""The suggested file name for the matrix that the answer contains."""
+POSTED = "nearest.yaml"  # the suggested file name for the matrix that the answer contains
 
 
 class Nearest(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,10 +157,8 @@ def as_markdown(document: ReproduceDocument) -> str:
     proposed = [] if own else [f"$ {command}" for command in short]
     others = [*short, *["# or"][: len(short) * len(long)], *long] if own else long
     at = [row.known for row in document.symptoms if row.line == diagnosis.line]
-    own_words = any(row.prose for row in at) and not any(
-        row.code in diagnosis.codes[:1] and not row.prose for row in at
-    )
-    told = (diagnosis.line == 1 or own_words) and diagnosis.confidence != "certain"  # its reader wrote it
+    worded = any(row.prose for row in at) and not any(row.code in diagnosis.codes[:1] and not row.prose for row in at)
+    told = (diagnosis.line == 1 or worded) and diagnosis.confidence != "certain"  # its reader wrote it
     given = {"quote": "" if told else quote, "own": own, "proposed": proposed, "others": others, "useless": useless}
     return _rendered("reply.md", document, **given, block=_block) + "\n"
 
@@ -196,8 +193,7 @@ def _code(text: str) -> str:
     return f"`{terminal_text.line(text.replace('`', ' '))}`"
 
 
-_LONG = 5
-"""A command with more requirements is listed below the reply."""
+_LONG = 5  # a command with more requirements is listed below the reply
 
 
 def _commands(near: Nearest) -> tuple[list[str], list[str]]:

@@ -211,7 +211,7 @@ def _command(found: Finding, here: _Here, diagnosis: ReportDiagnosis) -> str:
             return "unset CUDA_VISIBLE_DEVICES"
         case Code.PACKAGE_CONFLICT if document.tensorflow is None:
             newest = choose_here(here)
-            return " && ".join(install_commands(here, newest.near, newest.environment)) if newest is not None else ""
+            return " && ".join(install_commands(here, newest)) if newest is not None else ""
         case Code.NOT_A_GPU_BUILD if document.install == "pip":
             held = [name for name in DISTRIBUTIONS if name in document.packages]
             extra = "[and-cuda]" if release is not None and release.and_cuda else ""

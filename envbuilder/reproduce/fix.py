@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from envbuilder.compat.check_text import change_text, new_text
 from envbuilder.compat.fleet import FleetHost, choose_for, environment_for
 from envbuilder.compat.install import install, matrix_text, pip_install
 from envbuilder.compat.nearest import Installable, Near, nearest, nearest_with_driver
-from envbuilder.compat.question import Install, Question
+from envbuilder.compat.question import Question
 from envbuilder.compat.unknown import FIRST_WITHOUT_WINDOWS_GPU
 from envbuilder.environment import Change, Combination, Environment
 from envbuilder.finding import Code
@@ -26,12 +26,12 @@ from envbuilder.image.names import reference
 from envbuilder.reproduce.causes import cause_of, codes_without_kernels
 from envbuilder.reproduce.diagnose import ReportDiagnosis
 from envbuilder.reproduce.document import Nearest
-from envbuilder.reproduce.grammar import GRAMMAR, old_by_files, old_release
+from envbuilder.reproduce.grammar import GRAMMAR, OldRelease, old_by_files, old_release
 from envbuilder.reproduce.messages.catalog import marked
 from envbuilder.reproduce.question import Case, driver_of, gpus_of, release_of
 from envbuilder.reproduce.rebuild import PUBLISHED, requirement, word
 from envbuilder.reproduce.report.reported import Reported
-from envbuilder.reproduce.terms import bounds, cudnn_for, is_installed, new_environment, span_of
+from envbuilder.reproduce.terms import apart, bounds, cudnn_for, image_tag, is_installed, new_environment, span_of
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,6 @@ class _Search:
     lead: Code | None
     question: Question
     works: Installable
-
-    @property
-    def catalog(self) -> Catalog:
-        return self.works.catalog
 
     def nearest(self, **changes: str | tuple[str, ...] | None) -> Near[Question] | None:
         return nearest(msgspec.structs.replace(self.question, **changes), self.works)
@@ -68,17 +64,14 @@ def closest_environment(case: Case, diagnosis: ReportDiagnosis) -> tuple[Nearest
     GPU and system stay, and the driver if any versions work with it. The failing environment is never proposed, nor one
     with a warning about the GPU. The environment is None if envbuilder cannot build it.
     """
-    lead = next(iter(diagnosis.codes), None)
-    there = lead is Code.MISSING_LIBRARY and is_installed(case, cudnn=bool(case.reported.cudnn))
+    there = diagnosis.codes[:1] == (Code.MISSING_LIBRARY,) and is_installed(case, cudnn=bool(case.reported.cudnn))
     if case.place in {"java", "net"} or (there and (case.reported.platform == "windows" or case.place == "conda")):
         return None  # Python's packages play no part, or what is missing is a folder on the loader's path
-    native = lead is Code.NOT_A_GPU_BUILD and case.holds("windows&python>=3.7,<3.11&cuda>=11,<12")
-    found = choose_here(case, (f"<{FIRST_WITHOUT_WINDOWS_GPU}",), native=True) if native else None
-    found = found or _changed(case, diagnosis) or _chosen(case, diagnosis) or _documented(case, diagnosis)
+    proposed = ((fix, install_commands(case, fix)) for fix in filter(None, _fixes(case, diagnosis)))
+    found = next((one for one in proposed if one[1] or one[0].changes[0].field == "driver"), None)
     if found is None:
         return None
-    near, changes, wanted, environment = found
-    why = "The closest compatible environment for a report."
+    (near, changes, wanted, environment), commands = found
     diff = ((f"- {change.field} {change.old}", f"+ {change.field} {new_text(change)}") for change in changes)
     nearest = Nearest(
         environment=check(near, case.catalog).environment,
@@ -87,10 +80,25 @@ def closest_environment(case: Case, diagnosis: ReportDiagnosis) -> tuple[Nearest
         id=environment.id if environment is not None else "",
         image=reference(environment.id) if environment is not None else "",
         diff=tuple(itertools.chain.from_iterable(diff)),
-        commands=install_commands(case, near, environment),
-        matrix=matrix_text("nearest", wanted, environment, description=why) if environment is not None else "",
+        commands=commands,
+        matrix=matrix_text("nearest", wanted, environment, description=_WHY) if environment is not None else "",
     )
     return nearest, environment
+
+
+def _fixes(case: Case, diagnosis: ReportDiagnosis) -> Iterator[_Fix | None]:
+    lead = next(iter(diagnosis.codes), None)
+    if lead is Code.NOT_A_GPU_BUILD and case.holds("windows&python>=3.7,<3.11&cuda>=11,<12"):
+        yield choose_here(case, (f"<{FIRST_WITHOUT_WINDOWS_GPU}",), native=True)
+    yield (changed := _changed(case, diagnosis))
+    own = case.release is not None and lead is not None and cause_of(lead).area == "libraries"
+    if changed is not None or own:  # no command installs what is changed, or CUDA has to come from somewhere else
+        yield _stated(case)
+    yield _chosen(case, diagnosis)
+    yield _documented(case, diagnosis)
+    asked = "invisible" in case.reported.complaints or case.asks_for_versions
+    if lead is Code.NOT_A_GPU_BUILD or (asked and lead is None and diagnosis.confidence == "unsure"):
+        yield _stated(case)
 
 
 def _changed(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
@@ -125,14 +133,17 @@ def _chosen(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
     if windows and (kernels or not diagnosis.codes):
         return choose_here(case, (f"<{FIRST_WITHOUT_WINDOWS_GPU}",), native=True)
     native = windows and span != "" and not versions.at_least(span.rpartition("=")[2], "2.12")
-    own_cuda = (row.version for row in case.catalog.releases() if row.and_cuda and row.finds_cuda == "wheels")
-    newest = [version for version in own_cuda if versions.is_final(version)][-1]
-    any_of = (f"<={newest}", "")  # the newest that finds its own CUDA, then any
-    specs = (f"{span},<{FIRST_WITHOUT_WINDOWS_GPU}",) if native else (span, *any_of) if span else any_of
+    specs = (f"{span},<{FIRST_WITHOUT_WINDOWS_GPU}",) if native else (*filter(None, (span,)), *_any_of(case))
     return choose_here(case, specs, span, native=native)
 
 
-def choose_here(case: Case, specs: tuple[str, ...] = ("",), span: str = "", *, native: bool = False) -> _Fix | None:
+def _any_of(case: Case) -> tuple[str, str]:
+    """Return the range up to the newest release that finds its own CUDA, then any."""
+    own_cuda = (row.version for row in case.catalog.releases() if row.and_cuda and row.finds_cuda == "wheels")
+    return f"<={[version for version in own_cuda if versions.is_final(version)][-1]}", ""
+
+
+def choose_here(case: Case, specs: Sequence[str] = ("",), span: str = "", *, native: bool = False) -> _Fix | None:
     """Choose as `envbuilder choose` does, for the driver, the GPUs and, if possible, the Python of a report.
 
     ``specs`` are ranges of releases in their order; ``native`` is Windows, which has no CUDA wheels.
@@ -147,11 +158,10 @@ def choose_here(case: Case, specs: tuple[str, ...] = ("",), span: str = "", *, n
         built = catalog.release(made.tensorflow, made.package) if made is not None else None
         if made is None or built is None:
             continue
-        libraries = built if native else made
-        install: Install | None = "system" if native else None
         fields = {name: getattr(made, name) for name in ("tensorflow", "package", "python")}
-        fields |= {"cuda": libraries.cuda, "cudnn": libraries.cudnn}
-        near = Question(**fields, driver=host.driver, gpus=gpus, install=install, compat=False)
+        fields |= {name: versions.line(getattr(built if native else made, name)) for name in ("cuda", "cudnn")}
+        fields |= {"install": "system" if native else None, "driver": host.driver, "gpus": gpus}
+        near = Question(**fields, compat=False)
         answer = check(near, catalog)
         if answer.compatible is True and not {row.code for row in answer.findings} & codes_without_kernels():
             break
@@ -159,24 +169,44 @@ def choose_here(case: Case, specs: tuple[str, ...] = ("",), span: str = "", *, n
         return None
     ends = dict.fromkeys(span[2:].removesuffix(".99").split(",<="))
     by_log = f"{' to '.join(ends)} by the log" if span else "(not stated)"
-    changes: tuple[Change, ...] = (Change("tensorflow", reported.tensorflow or by_log, made.tensorflow),)
-    if native:
-        brought = {name: versions.line(getattr(near, name)) for name in ("cuda", "cudnn")}
-        return _Fix(near, (*changes, *_changes(brought, reported)), wanted, None)
-    changes = _with_system(Near(near, changes, "unhindered"), case).changes
-    return _Fix(near, changes, wanted, made)
+    stated = release_of(reported.tensorflow or "")
+    first = Change("tensorflow", reported.tensorflow or by_log, made.tensorflow)
+    brought = {name: versions.line(getattr(near, name)) for name in ("cuda", "cudnn") if native}
+    if versions.same_major(reported.cudnn, built.cudnn) and versions.at_least(reported.cudnn or "0", built.cudnn or ""):
+        brought.pop("cudnn", "")
+    brought |= {"python": made.python} if case.python else {}
+    changes = (
+        *(() if stated and versions.is_prefix(stated, made.tensorflow) else (first,)),
+        *_changes(brought, reported),
+    )
+    if (
+        not native
+        and case.release is not None
+        and versions.minor(case.release.version) == versions.minor(made.tensorflow)
+    ):
+        way = None if made.cuda_wheels else "CUDA of conda-forge" if case.place == "conda" else _IMAGE.new
+        old = "CUDA of the system" if case.question and case.question.install == "system" else _IMAGE.old
+        changes = (*changes, Change("install", old, way))
+    if not changes or native:
+        return _Fix(near, changes, wanted, None) if changes else None
+    return _Fix(near, _with_system(Near(near, changes, "unhindered"), case).changes, wanted, made)
 
 
 def _documented(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
     """Propose the tested build of a release before the catalogue, if that may remove the cause."""
-    row, reported, lead = case.old, case.reported, next(iter(diagnosis.codes), None)
-    foreign = reported.origin not in {None, "conda"} or reported.arch not in {None, "x86_64"}
-    if row is None or foreign or reported.platform == "macos" or case.place == "colab":
-        return None
-    leads = diagnosis.codes if lead is Code.PACKAGE_CONFLICT else diagnosis.codes[:1]
-    if lead is not Code.NOT_INSTALLABLE and all(cause_of(code).area != "libraries" for code in leads):
-        return None
-    windows = reported.platform == "windows"
+    codes = diagnosis.codes if diagnosis.codes[:1] == (Code.PACKAGE_CONFLICT,) else diagnosis.codes[:1]
+    libraries = codes == (Code.NOT_INSTALLABLE,) or any(cause_of(code).area == "libraries" for code in codes)
+    found = _of_table(case, case.old) if case.old is not None and libraries and not _is_foreign(case) else None
+    return found if found is not None and found.changes[0].field != "install" else None
+
+
+def _is_foreign(case: Case) -> bool:
+    return case.reported.origin not in {None, "conda"} or any(map(case.holds, GRAMMAR.not_proposed))
+
+
+def _of_table(case: Case, row: OldRelease) -> _Fix | None:
+    """Propose a tested build before the catalogue; a published image brings its CUDA where nothing else differs."""
+    reported, windows = case.reported, case.reported.platform == "windows"
     driver = None if windows else reported.driver
     oldest = "3.5" if row.cuda == "9.0" else "3.0"  # tensorflow/tensorflow#17445
     served = versions.at_least(row.capability, own := case.capability or oldest) and versions.at_least(own, oldest)
@@ -187,7 +217,31 @@ def _documented(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
     near = Question(tensorflow=version, cuda=row.cuda, cudnn=row.cudnn, package="tensorflow-gpu", python=python)
     near = msgspec.structs.replace(near, driver=driver, gpus=known_gpus(case), install="system")
     changes = _changes({"tensorflow": version, "cuda": row.cuda, "cudnn": row.cudnn}, reported)
+    changes = changes or (_IMAGE,) * (not windows)
     return _Fix(near, changes, Combination(tensorflow=version), None) if changes else None
+
+
+_IMAGE = Change("install", "as installed", "a published image")
+
+
+def _stated(case: Case) -> _Fix | None:
+    """Propose the stated release with a CUDA of its own, else releases of the stated CUDA, else of the GPU."""
+    reported, catalog, release = case.reported, case.catalog, case.release
+    if _is_foreign(case) or not case.gpu or marked("ran", case.messages):
+        return None
+    if case.old is not None:
+        return _of_table(case, case.old)
+    native = reported.platform == "windows"
+    if release is not None:
+        specs = [f"=={release.version}", f"=={versions.minor(release.version)}.*"]
+        specs = specs[::-1] if "finds_a_part" in case.facts else specs
+        return choose_here(case, specs, native=native and _serves_windows(release.version))
+    if reported.tensorflow or case.messages or case.holds("python<3.8") or case.holds("cuda<10.1"):
+        return None  # another time's, or another maker's
+    line = versions.line(reported.cuda) if reported.cuda else None
+    rows = [row.version for row in catalog.releases() if row.gpu and line is not None and row.cuda == line]
+    specs = [*(f">={row},<={rows[-1]}" for row in rows[:1]), *_any_of(case)]
+    return choose_here(case, specs, native=native and bool(rows) and _serves_windows(rows[0]))
 
 
 def _changes(new: dict[str, str], reported: Reported) -> tuple[Change, ...]:
@@ -207,13 +261,11 @@ def known_gpus(case: Case) -> tuple[str, ...]:
 def _is_choice(case: Case, diagnosis: ReportDiagnosis, span: str) -> bool:
     """Return True if another environment helps: libraries or kernels are the cause, or versions are asked for."""
     reported, question, gpus = case.reported, case.question, known_gpus(case)
-    if any(map(case.holds, GRAMMAR.not_chosen)):
-        return False
     before = any(old_by_files([row.values.get("library", "")]) for row in case.messages)
-    if before or (question is not None and _before_all(question, case.catalog)):
-        return False  # any proposal would be years newer
-    if question is None and not span and (case.holds("python<3.8") or case.holds("cuda<10.1")):
-        return False  # the code is of TensorFlow's early years
+    early = case.holds("python<3.8") or case.holds("cuda<10.1")
+    before |= not span and early if question is None else _before_all(question, case.catalog)
+    if before or any(map(case.holds, GRAMMAR.not_chosen)):
+        return False  # any proposal would be years newer, or of another maker
     if not diagnosis.codes:
         return bool(gpus) and case.asks_for_versions
     area = cause_of(diagnosis.codes[0]).area
@@ -226,10 +278,9 @@ def _is_choice(case: Case, diagnosis: ReportDiagnosis, span: str) -> bool:
 
 
 def _ways(search: _Search) -> Iterator[Near[Question]]:
-    """Yield environments that work, the best first."""
     windows = search.case.reported.platform == "windows"
     question, lead = search.question, search.lead
-    if lead is None or (not cause_of(lead).no_kernels and _before_all(question, search.catalog)):
+    if lead is None or (not cause_of(lead).no_kernels and _before_all(question, search.works.catalog)):
         return
     wsl = windows and not _serves_windows(question.tensorflow)
     found = search.nearest(cuda=None, cudnn=None, install=None) if wsl else search.nearest()  # WSL2 has its own CUDA
@@ -246,7 +297,6 @@ def _serves_windows(version: str) -> bool:
 
 
 def _with_system(near: Near[Question], case: Case) -> Near[Question]:
-    """Add the change of a system without CUDA wheels."""
     reported = case.reported
     old = reported.os or reported.platform
     new = {"macos": "Linux", "windows": "Linux (WSL2)"}.get(reported.platform or "")
@@ -273,13 +323,11 @@ def _answerable(question: Question, catalog: Catalog) -> Question:
 
 
 def _before_all(question: Question, catalog: Catalog) -> bool:
-    """Return True if a release is older than the catalogue; any proposal would be years newer."""
     known = versions.key_or_none(question.tensorflow)
     return known is None or known < versions.key(catalog.final_versions[0])
 
 
 def _removes_cause(near: Near[Question], search: _Search) -> bool:
-    """Return True if the changes affect the cause."""
     if search.lead is None or not near.changes:
         return bool(near.changes)
     cause, fields = cause_of(search.lead), {change.field for change in near.changes}
@@ -289,23 +337,21 @@ def _removes_cause(near: Near[Question], search: _Search) -> bool:
 
 
 def other_fix(lead: Code, search: _Search) -> Near[Question] | None:
-    cause, question = cause_of(lead), search.question
+    cause, question, catalog = cause_of(lead), search.question, search.works.catalog
     built = next((text for row in search.case.messages if "." in (text := row.values.get("compiled", ""))), "")
     if lead is Code.CUDNN_MISMATCH and built:
         change = Change("cudnn", search.case.reported.cudnn or "as installed", versions.line(built))
         return search.unchanged(change, cudnn=versions.line(built))
     if cause.packages:
         return _bounded(cause.packages[0], search)
-    if cause.area == "libraries" and question.gpu and question.install == "system":
-        return _with_wheels(search)
     if lead is Code.CPU_FEATURE_MISSING:
-        rows = search.catalog.processor_needs_of(question.tensorflow)
-        after = next((row.after for row in rows if row.after is not None and search.catalog.version(row.after)), None)
+        rows = catalog.processor_needs_of(question.tensorflow)
+        after = next((row.after for row in rows if row.after is not None and catalog.version(row.after)), None)
         change = Change("tensorflow", question.tensorflow, after)
         return search.unchanged(change, tensorflow=after) if after is not None else None
     if lead is Code.PYTHON_UNSUPPORTED and question.python is None:
         # The newest Python with wheels, if an installer found none for the running one
-        release = next(iter(distributions(question.tensorflow, None, None, search.catalog)), None)
+        release = next(iter(distributions(question.tensorflow, None, None, catalog)), None)
         python = release.pythons[-1] if release is not None and release.pythons else None
         return search.unchanged(Change("python", "as installed", python), python=python) if python else None
     return None
@@ -314,7 +360,7 @@ def other_fix(lead: Code, search: _Search) -> Near[Question] | None:
 def _bounded(name: str, search: _Search) -> Near[Question] | None:
     """Add the missing upper bound of a package that the release needs, if everything else may stay."""
     question = search.question
-    release = next(iter(distributions(question.tensorflow, question.package, None, search.catalog)), None)
+    release = next(iter(distributions(question.tensorflow, question.package, None, search.works.catalog)), None)
     wanted = bounds(name, release) if release is not None else None
     held = versions.pins(question.packages)
     others = tuple(text for text, package in zip(question.packages, held, strict=True) if package != name)
@@ -326,30 +372,24 @@ def _bounded(name: str, search: _Search) -> Near[Question] | None:
     return found._replace(combination=bounded, changes=(change,))
 
 
-def _with_wheels(search: _Search) -> Near[Question] | None:
-    found = search.nearest(install="plain", cuda=None, cudnn=None)
-    if found is None or "install" not in {change.field for change in found.changes}:
-        return None
-    others = tuple(change for change in found.changes if change.field != "install")
-    return found._replace(changes=(*others, Change("install", "CUDA of the system", None)))
-
-
+_WHY = "The closest compatible environment for a report."
 _BROUGHT = {"tensorflow", "package", "install", "cuda", "cudnn"}  # each change takes more than a package
 
 
-def install_commands(case: Case, near: Question, environment: Environment | None) -> tuple[str, ...]:
+def install_commands(case: Case, fix: _Fix) -> tuple[str, ...]:
     """Write the commands from the reported environment to the closest one; each word satisfies a grammar.
 
-    ``environment`` is None without CUDA wheels: CUDA then comes from NVIDIA's installer or from a published image.
+    Without CUDA wheels CUDA comes from NVIDIA's installer or from a published image.
     """
+    near, changes, _, environment = fix
     reported, catalog, old = case.reported, case.catalog, old_release(near.tensorflow)
-    if old is not None:
-        image = word(f"{PUBLISHED}:{old.image_tag(near.tensorflow, near.python)}")
+    if old is not None and reported.platform == "windows":
         fresh = [new_environment(old.python, case.place, windows=True)] * (case.python != near.python)
-        pip = (*fresh, f"pip install 'tensorflow-gpu=={word(near.tensorflow)}'")
-        return pip if reported.platform == "windows" else (f"docker run --rm --gpus all -it {image}",)
+        return (*fresh, f"pip install 'tensorflow-gpu=={word(near.tensorflow)}'")
+    if old is not None or changes[-1].new == _IMAGE.new:
+        own = old.image_tag(near.tensorflow, near.python) if old is not None else image_tag(near.tensorflow)
+        return (f"docker run --rm --gpus all -it {word(f'{PUBLISHED}:{own}')}",)
     question = case.question or msgspec.structs.replace(near, tensorflow="", python=case.python, cuda=None)
-    cudnn = versions.line(environment.cudnn) if environment is not None and environment.cudnn else None
     environment = environment if environment is None or environment.cuda_wheels or not near.gpu else None
     release = distributions(near.tensorflow, near.package, "gpu" if near.gpu else None, catalog)[0]  # it works
     version = release.version
@@ -360,7 +400,7 @@ def install_commands(case: Case, near: Question, environment: Environment | None
         lines.append(new_environment(word(near.python), "pip" if in_wsl else case.place, windows=native))
     packages = tuple(text for text in near.packages if text not in question.packages and requirement(text))
     kept = {name for name in _BROUGHT if getattr(near, name) == getattr(question, name)}
-    if kept == _BROUGHT and not lines:
+    if kept == _BROUGHT and not lines and changes[-1].field != "install":
         lines += pip_install(map(shlex.quote, packages)) if packages else ()
     elif environment is not None and not native:
         lines += install(environment, catalog, near.driver, near.gpus, packages)
@@ -372,9 +412,11 @@ def install_commands(case: Case, near: Question, environment: Environment | None
     by_conda = case.place == "conda" and (native or (environment is None and not held))
     if (by_conda or native) and near.gpu and release.cuda is not None and not held:
         way = GRAMMAR.ask["toolkit_of_conda" if by_conda else "toolkit_on_windows"]
-        lines += way.format(cuda=release.cuda, cudnn=cudnn or cudnn_for(release)).splitlines()
-    tag = GRAMMAR.published_tags.get(versions.minor(version))
+        lines += way.format(cuda=release.cuda, cudnn=cudnn_for(release)).splitlines()
+    fields, tag = {change.field for change in changes}, GRAMMAR.published_tags.get(versions.minor(version))
     other = near.cuda != question.cuda or (near.cuda is None and near.tensorflow != question.tensorflow)
     if environment is None and near.gpu and other and not by_conda and not native and tag is not None:
         lines.append(f"docker run --rm --gpus all -it {word(f'{PUBLISHED}:{tag}')}")
+    if not lines and fields & {"cuda", "cudnn"} and case.place in {"pip", "conda"} and release.cuda is not None:
+        lines.append(apart(release, case, cuda="cuda" in fields, cudnn="cudnn" in fields))
     return tuple(lines)

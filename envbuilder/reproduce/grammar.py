@@ -91,6 +91,7 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     told_apart: str
     installs: dict[str, Install | None]
     not_chosen: tuple[str, ...]
+    not_proposed: tuple[str, ...]
     not_served: tuple[str, ...]
     contradicted: dict[str, tuple[str, ...]]
     needs: dict[str, str]

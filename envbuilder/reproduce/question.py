@@ -24,8 +24,7 @@ from envbuilder.reproduce.transcript import LOGGED
 from envbuilder.workspace import packaged_yaml
 
 _GPU_LAYERS = {"container", "driver", "loader", "cudnn", "cublas", "architecture", "xla", "memory", "distribution"}
-_SHORT_LIST = 8
-"""A longer list of packages is complete enough to need no other."""
+_SHORT_LIST = 8  # a longer list of packages is complete enough to need no other
 
 
 def release_of(text: str) -> str:

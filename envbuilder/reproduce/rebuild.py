@@ -114,12 +114,10 @@ def _deviations(case: Case, made: Environment) -> tuple[str, ...] | None:
 
 
 def _from_image(case: Case, question: Question, release: TensorflowRelease, host: str) -> Rebuild:
-    wanted = {"CUDA": case.reported.cuda or release.cuda, "cuDNN": case.reported.cudnn or release.cudnn}
-    rows = [
-        row for row in case.catalog.images if _brings(row.cuda, wanted["CUDA"]) and _brings(row.cudnn, wanted["cuDNN"])
-    ]
+    told = {"CUDA": case.reported.cuda or release.cuda, "cuDNN": case.reported.cudnn or release.cudnn}
+    rows = [row for row in case.catalog.images if _brings(row.cuda, told["CUDA"]) and _brings(row.cudnn, told["cuDNN"])]
     if not rows:
-        what = " ".join(f"{name} {text}" for name, text in wanted.items() if text)
+        what = " ".join(f"{name} {text}" for name, text in told.items() if text)
         return Rebuild(Recipe(kind="none", why_not=f"no wheels and no published image bring {what}"))
     best = max(rows, key=lambda row: (versions.same(row.python, question.python), row.os == question.os, row.name))
     return Rebuild(_on_published(best.name, pins_of(case.reported), host, release))
@@ -133,8 +131,7 @@ def _brings(has: str | None, wanted: str | None) -> bool:
 def _on_published(image: str, pins: tuple[str, ...], host: str, release: TensorflowRelease | None = None) -> Recipe:
     pins = tuple(pin for pin in pins if _PIN.match(pin))
     tensorflow = "" if release is None else f"{release.package}=={release.version}"
-    named = versions.pins(pins)
-    caps = tuple(cap for cap in release.caps if parse(cap).name not in named) if release is not None else ()
+    caps = () if release is None else (cap for cap in release.caps if parse(cap).name not in versions.pins(pins))
     written = dockerfile((*pins, *caps), image, tensorflow)
     return Recipe(kind="image", base=image, deviations=pins, host=host, dockerfile=written)
 
@@ -157,9 +154,7 @@ def _host(case: Case, question: Question, release: TensorflowRelease, here: str 
 
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}\Z", re.ASCII)
-REQUIREMENT = re.compile(
-    r"[a-z0-9][a-z0-9._-]{0,63}(?:(?:==|>=|<=|~=|<|>|!=)[0-9][A-Za-z0-9.+*]{0,31},?){1,16}\Z", re.ASCII
-)
+REQUIREMENT = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}(?:(?:[=<>~!]=|<|>)[0-9][A-Za-z0-9.+*]{0,31},?){1,16}\Z", re.ASCII)
 
 PUBLISHED = "tensorflow/tensorflow"
 

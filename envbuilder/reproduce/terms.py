@@ -95,6 +95,7 @@ def terms(case: Case) -> Facts:
         "served_by": span(started or serving) or None,
         "release": version,
         "wheel": wheel,
+        "extra": _with_extra(row, case).version if row is not None else wheel,
         "line": versions.minor(version) if version else None,
         "grow": set_variable("TF_FORCE_GPU_ALLOW_GROWTH=true") if grows else GRAMMAR.ask["growth_1"],
         "gpu": gpu,
@@ -192,10 +193,10 @@ def filled(text: Text, facts: Facts) -> str:
             said = one.format_map(facts)
             fits.append(fitting(said, facts["case"]))
             if fits[-1] == said:
-                return said
+                return said or next(filter(None, fits), "")  # an empty text ends the list
     if not fits:
         raise KeyError(text)
-    return fits[0]
+    return next(filter(None, fits), "")
 
 
 def fitting(text: str, case: Case) -> str:
@@ -226,8 +227,7 @@ _CUDNN_PER_CUDA_ENDS = 9
 _FIRST_WHEEL_OF_CUDNN = "8.5"
 _CUDA_OF_CUDNN_9 = 12
 _FIRST_CUDNN_OF_CUDA_12 = "8.8"
-FIRST_BY_MAJOR = 11
-"""The first CUDA whose files have the same names in every release of its major."""
+FIRST_BY_MAJOR = 11  # the first CUDA whose files have the same names in every release of its major
 
 
 def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
@@ -253,7 +253,7 @@ def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
     variant = "windows" if windows else "container" if start else "command" if command else "unsure"
     majors = {versions.major(row.cuda or "0") for row in openers}
     if variant == "unsure" and len(majors) == 1 and min(majors) >= FIRST_BY_MAJOR and case.place in {"pip", "conda"}:
-        variant, command = "family", _apart(openers[-1], case, cuda=cuda, cudnn=bool(cudnn))
+        variant, command = "family", apart(openers[-1], case, cuda=cuda, cudnn=bool(cudnn))
     if cuda and openers == [case.release] and is_installed(case, cudnn=bool(cudnn)):
         place = "conda_on_windows" if (case.place, windows) == ("conda", True) else case.place
         installed, opened = case.reported.cuda or "", openers[-1].cuda
@@ -371,22 +371,25 @@ def _command(openers: list[TensorflowRelease], case: Case, *, cuda: bool, cudnn:
 
     A command with TensorFlow's own version needs a stated release.
     """
-    release, stated = openers[-1], openers == [case.release]
-    line = versions.minor(release.version)
-    lines = [row for row in case.catalog.releases(release.package) if versions.is_prefix(line, row.version)]
-    for row in lines if case.place == "pip" else ():
-        if row.finds_cuda == "wheels" and case.python not in row.extra_fails_on:
-            release = row  # the last of its minor line whose own extra brings its CUDA
+    stated = openers == [case.release]
+    release = _with_extra(openers[-1], case) if case.place == "pip" else openers[-1]
     toolkit = release.cuda or ""
     if start := PLACES[case.place].start:
         return start.format(image=f"tensorflow/tensorflow:{image_tag(release.version)}")
     by_conda = case.place == "conda" and versions.major(toolkit) < _CONDA_TOOLKIT_ENDS
     if release.and_cuda and case.python not in release.extra_fails_on and not by_conda:
         return f"pip install '{release.package}[and-cuda]=={release.version}'" if stated else ""
-    return _apart(release, case, cuda=cuda, cudnn=cudnn)
+    return apart(release, case, cuda=cuda, cudnn=cudnn)
 
 
-def _apart(release: TensorflowRelease, case: Case, *, cuda: bool, cudnn: bool) -> str:
+def _with_extra(release: TensorflowRelease, case: Case) -> TensorflowRelease:
+    """Return the last of its minor line whose own extra brings its CUDA, else the release itself."""
+    line = [row for row in case.catalog.releases(release.package) if row.finds_cuda == "wheels"]
+    line = [row for row in line if versions.is_prefix(versions.minor(release.version), row.version)]
+    return next((row for row in line[::-1] if case.python not in row.extra_fails_on), release)
+
+
+def apart(release: TensorflowRelease, case: Case, *, cuda: bool, cudnn: bool) -> str:
     toolkit, library = release.cuda or "", cudnn_for(release) or ""
     jammy = re.search(r"\b2[2-9]\.04", case.reported.os or "") is not None
     if jammy and versions.major(toolkit) == FIRST_BY_MAJOR:  # NVIDIA's packages for it begin with 11.7

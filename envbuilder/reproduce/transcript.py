@@ -27,12 +27,8 @@ _MISREAD = re.compile(r"(?<![\w.])(?=[0-9lIO.]*[0-9])(|\w{1,12}\.so\.)([0-9lIO]{
 _SUSPECT = re.compile(r"(?<=[0-9.])[lIO](?=[0-9.\s]|$)|\b[lIO](?=[0-9]{0,2}\.[0-9])")
 _MISREAD_MODEL = re.compile(r"\b([RG]TX ?)([1-9][0-9O]{3})\b")
 _LARGEST_SCAN = 1 << 20
-_DIGITS = str.maketrans("lIO", "110")
-"""Letters that character recognition writes in place of digits."""
-
-LOGGED = re.compile(r"\.(?:cc|py|h):[0-9]{1,5}\]")
-"""The place in the source that a log line begins with."""
-
+_DIGITS = str.maketrans("lIO", "110")  # letters that character recognition writes in place of digits
+LOGGED = re.compile(r"\.(?:cc|py|h):[0-9]{1,5}\]")  # the place in the source that a log line begins with
 _FOREIGN = re.compile("|".join(GRAMMAR.translations))
 
 
@@ -99,18 +95,13 @@ def _entity(match: re.Match[str]) -> str:
     return " " if decoded in {"\n", "\r", "\0", "\u0130"} else decoded
 
 
-LARGEST = 1 << 20
-"""Characters of a report that are read in full; issue trackers allow far less."""
-
-MOST = 512 << 20
-"""Read limit in characters: larger than any log, because a device has no end."""
+LARGEST = 1 << 20  # characters of a report that are read in full; issue trackers allow far less
+MOST = 512 << 20  # read limit in characters: larger than any log, because a device has no end
 
 _HEAD, _TAIL, _MIDDLE = 1_500, 1_500, 6_000
 """Lines of a larger report that are kept: first, last, and relevant ones between them."""
 
-_ALIKE = 12
-"""Lines kept of those that differ only in numbers."""
-
+_ALIKE = 12  # lines kept of those that differ only in numbers
 _MOST_SHAPES = 100_000
 _LONGEST = 8_192
 _SAMPLE = 4_096

@@ -44,7 +44,7 @@ def test_messages_have_cause_fix_and_versions(signature: LogMessage) -> None:
 
 
 def test_fixes_name_releases_of_the_index_alone() -> None:
-    computed = {"{wheel}", "{newest}", "{newest_here}", "{runtime_release}", "VERSION"}
+    computed = {"{wheel}", "{extra}", "{newest}", "{newest_here}", "{runtime_release}", "VERSION"}
     wheels = {*load().versions, *(wheel for row in GRAMMAR.before_catalogue for wheel in row.wheels), *computed}
     causes = [text for row in table().values() for text in (*row.says, *row.fixes)]
     fixes = [text for row in SIGNATURES for text in ((row.fix,) if isinstance(row.fix, str) else row.fix)]

@@ -82,9 +82,7 @@ class MessageMatch(msgspec.Struct, frozen=True, kw_only=True):
         return _BY_ID[self.signature]
 
 
-MOST_PER_SIGNATURE = 8
-"""Matches with different values kept per message: a loader prints one line per library."""
-
+MOST_PER_SIGNATURE = 8  # matches with different values kept per message: a loader prints one line per library
 _FILES = [entry for entry in packaged_in(resources.files(__package__)) if entry.name.endswith(".yaml")]
 SIGNATURES = tuple(
     row for file in sorted(_FILES, key=lambda entry: entry.name) for row in packaged_yaml(file, tuple[LogMessage, ...])
@@ -137,12 +135,8 @@ _MOST_LINES = 4_000
 _FRAME = re.compile(r'^\s{0,8}File "(?P<file>[^"\n]{1,300})"|^(?P<cell><ipython-input|Cell In|Input In|-{2,5}> ?[0-9])')
 _PACKAGE = re.compile(r"(?:site|dist)-packages[\\/](?P<package>[A-Za-z0-9_]{2,40})\b")
 _IMPORTS = re.compile(r"^\s{0,12}(?:-{2,5}> ?[0-9]{1,4} )?(?:import|from) ")
-_RAISED = re.compile(
-    r"^\s{0,4}(?:E +)?(?:[a-z_]{1,40}\.){0,6}(?P<kind>[A-Z][A-Za-z]{2,40}Error)\b:?(?P<said>[^\n]{0,300})"
-)
-_WIDEST_TRACE = 60
-"""Lines between two frames of a traceback: source code and carets."""
-
+_RAISED = re.compile(r"^\s{0,4}(?:E +)?(?:[a-z_]{1,40}\.){0,6}(?P<kind>[A-Z][A-Za-z]{2,40}Error)\b:?(?P<said>.{0,300})")
+_WIDEST_TRACE = 60  # lines between two frames of a traceback: source code and carets
 _LONGEST = 400
 
 

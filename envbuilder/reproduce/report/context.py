@@ -114,9 +114,7 @@ def _sentences(lines: list[str]) -> Iterator[str]:
 SHORTEST = 15.0
 """The shortest reported pause, in seconds, between two log lines. Users usually ask about much longer ones."""
 
-LONGEST = 3_600.0
-"""A longer gap, in seconds, lies between two runs."""
-
+LONGEST = 3_600.0  # a longer gap, in seconds, lies between two runs
 _MOST_TIMED_LINES = 3_000
 _MOST_PAUSES = 12
 _STAMP = re.compile(
@@ -138,10 +136,8 @@ def pauses(transcript: Transcript) -> tuple[Pause, ...]:
         then, before = last.get(local, (now, number))
         omitted = number > before + 3 and not any(transcript.lines[before : before + 3])
         if SHORTEST <= now - then < LONGEST and not omitted:
-            after = transcript.line(before)
-            found.append(
-                Pause(line=before, seconds=round(now - then, 3), after=after.strip()[:300], before=line.strip()[:300])
-            )
+            after, own = transcript.line(before).strip()[:300], line.strip()[:300]
+            found.append(Pause(line=before, seconds=round(now - then, 3), after=after, before=own))
         last[local] = (now, number)
     return tuple(sorted(found, key=lambda pause: -pause.seconds)[:_MOST_PAUSES])
 

@@ -70,9 +70,7 @@ LABEL = re.compile(
     r"[\s*_\"'|]{0,6}(?:(?:[:=]|\||(?<=\s)-(?=\s))[\s*_|]{0,40}(?P<value>\S.{0,300})?)?$",
     re.ASCII,
 )
-_EVERY = sorted(
-    {*GRAMMAR.labelled_packages, *(text for label in GRAMMAR.labels for text in (*label.begins, *label.exact))}
-)
+_EVERY = sorted({*GRAMMAR.labelled_packages, *(text for row in GRAMMAR.labels for text in (*row.begins, *row.exact))})
 BEGINNING = re.compile(rf"(?m)^[ \t|*_#\"'>+-]{{0,12}}(?:{'|'.join(map(re.escape, _EVERY))})", re.ASCII)
 """Possible beginnings of a label (lower case): a fast search before the exact one."""
 

@@ -38,8 +38,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rows: tuple[Recogniser, ...]
 
 
-TAG = "tag of a wheel"
-"""The recogniser for a wheel's Python version; the running version outranks it."""
+TAG = "tag of a wheel"  # the recogniser for a wheel's Python version; the running version outranks it
 
 
 @cache
@@ -174,14 +173,12 @@ _MODEL = re.compile(r"nvidia|geforce|tesla|quadro|graphics|[^a-z0-9]")
 _MOST_GPUS = 16
 
 
-def scalars(
-    statements: Sequence[ReportStatement],
-) -> tuple[dict[str, ReportStatement], tuple[ConflictingStatements, ...]]:
+def scalars(said: Sequence[ReportStatement]) -> tuple[dict[str, ReportStatement], tuple[ConflictingStatements, ...]]:
     """Choose the statement of every scalar field: by trust (a title last), then by order, then by precision."""
     chosen: dict[str, ReportStatement] = {}
     against: list[ConflictingStatements] = []
     for field in (*SCALARS, "origin"):
-        own = [row for row in statements if row.field == field and not (row.source == TAG and _REFUSED in row.text)]
+        own = [row for row in said if row.field == field and not (row.source == TAG and _REFUSED in row.text)]
         if not own:
             continue
         best = min(own, key=lambda row: (-RANK[row.trust], row.title, row.source == TAG, row.line))
