@@ -50,6 +50,7 @@ class PublicKey:
 class PrivateKey:
     public: PublicKey
     _key: Any
+    is_protected: bool = False
 
     def sign(self, message: bytes) -> bytes:
         return bytes(self._key.sign(message))
@@ -76,14 +77,15 @@ def load_private(path: Path, *public_files: Path, password: str | None = None) -
     """Read a key and its limit, or an earlier one of its public half (given, or next to it). Raises UsageError."""
     serialization, ed25519, *_ = _cryptography()
     ((place, end, pem),) = _blocks(path, private=True)
-    load = partial(serialization.load_pem_private_key, pem, os.fsencode(password) if password else None)
+    is_protected = pem.startswith(b"-----BEGIN ENCRYPTED ")
+    load = partial(serialization.load_pem_private_key, pem, os.fsencode(password or "") if is_protected else None)
     what = "an ed25519 private key, or its password is missing or wrong"
     hint = "for a protected key set TF_ENVBUILDER_KEY_PASSWORD; envbuilder keys new FOLDER makes a pair"
     key = _loaded(place, load, ed25519.Ed25519PrivateKey, what, hint)
     public, beside = _public(key.public_key()), path.with_suffix(".pub")
     known = load_public_keys(*public_files, *([beside] if beside.is_file() else ()))
     ends = (end, *(one.expires for one in known if one.keyid == public.keyid))
-    return PrivateKey(replace(public, expires=min(filter(None, ends), default=None)), key)
+    return PrivateKey(replace(public, expires=min(filter(None, ends), default=None)), key, is_protected)
 
 
 def is_public(path: Path) -> bool:

@@ -62,7 +62,7 @@ class GpuRequirement:
     products: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     def __str__(self) -> str:
-        return " ".join((self.model, *(word.upper() for word in self.words if word not in _words(self.model))))
+        return " ".join((self.model, *(word.upper() for word in self.words if _added(self.model, (word,), 0) is None)))
 
     def is_met_by(self, gpu: GpuSeen) -> bool:
         added, others = _added(gpu.name, self.words, gpu.memory), (_added(one, self.words) for one in self.products)

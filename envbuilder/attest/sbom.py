@@ -84,13 +84,12 @@ def read(lists: Iterable[tuple[str, bytes]], content: Content) -> ImagePackages:
 def _debian(text: str, content: Content) -> Iterator[ImagePackage]:
     for fields in dpkg_status.installed(text):
         name = fields["Package"]
-        copyright_ = content(f"usr/share/doc/{name}/copyright") or b""
         yield ImagePackage(
             "deb",
             name,
             fields.get("Version", ""),
             fields.get("Architecture", ""),
-            dpkg_status.licences(decoding.lossy(copyright_)),
+            dpkg_status.licences(decoding.lossy(content(f"usr/share/doc/{name}/copyright") or b"")),
             source=fields.get("Source", "").replace("(", "").replace(")", ""),
             requires=dpkg_status.requires(fields.get("Pre-Depends", ""), fields.get("Depends", "")),
         )
@@ -169,9 +168,8 @@ def _dependencies(contents: ImagePackages) -> Iterator[Json]:
     here = {(package.kind, package.name): _purl(package, contents) for package in reversed(contents.packages)}
     edges: dict[str, set[str]] = {}
     for package in contents.packages:
-        met = (
-            [here[package.kind, name] for name in names if (package.kind, name) in here] for names in package.requires
-        )
+        kind = package.kind
+        met = ([here[kind, name] for name in names if (kind, name) in here] for names in package.requires)
         edges.setdefault(_purl(package, contents), set()).update(purl for known in met for purl in known[:1])
     for ref, needed in edges.items():
         yield {"ref": ref, "dependsOn": tuple(sorted(needed - {ref}))}
