@@ -13,11 +13,11 @@ from envbuilder.attest.statements import Meaning, Unread, VerdictPredicate, unde
 from envbuilder.attest.trust_policy import AttachedStatement, Decision, Evidence, decide
 from envbuilder.errors import PublishError, Reason
 from envbuilder.registry.client import Repository
-from envbuilder.registry.errors import MalformedError, RegistryFailedError, RegistryRefusedError
+from envbuilder.registry.errors import MalformedError, RegistryRefusedError
 from envbuilder.registry.manifests import MAX_DOCUMENT, Manifest, ambiguity, config_digest, digest_of, only_image
 from envbuilder.registry.referrers import contents, listing, subject_of
 from envbuilder.support.terminal_text import line, without_logins
-from envbuilder.support.threads import WORKERS, in_parallel, within
+from envbuilder.support.threads import WORKERS, in_parallel
 from envbuilder.verdict import Verdict
 
 ANSWER_S = 25.0  # in which `verify` answers, even if the registry does not
@@ -63,9 +63,8 @@ def published(
     ``update`` gets a step, and how much of it is done.
     Raises RegistryRefusedError if there is no such repository, RegistryFailedError if a part takes over ANSWER_S.
     """
-    slow = RegistryFailedError(Reason.TOO_SLOW, f"the registry took more than {ANSWER_S:g} s", hint="try again later")
     try:
-        names = tuple({subject_of(tag) or tag: None for tag in within(ANSWER_S, repository.tags, slow)})
+        names = tuple({subject_of(tag) or tag: None for tag in repository.within(ANSWER_S, repository.tags)})
     except RegistryRefusedError as error:
         if error.fault is Reason.NOT_THERE:
             error.hint = f"is there a repository {repository.reference.name}? `publish --to` makes it"
@@ -86,12 +85,12 @@ def published(
     found, done = PublishedVerdicts(), set[str]()
     for start in range(0, len(names), WORKERS):
         update("reading statements", start, len(names))
-        group = within(ANSWER_S, partial(in_parallel, manifest_at, names[start : start + WORKERS]), slow)
+        group = repository.within(ANSWER_S, partial(in_parallel, manifest_at, names[start : start + WORKERS]))
         for manifest in group:
             if manifest is not None and manifest.digest not in done:
                 done.add(manifest.digest)
                 try:
-                    evidence = within(ANSWER_S, partial(read_statements, repository, manifest, openers), slow)
+                    evidence = repository.within(ANSWER_S, partial(read_statements, repository, manifest, openers))
                     for refusal in found.add(manifest.digest, evidence):
                         leave_out(manifest.digest, refusal)
                 except RegistryRefusedError as error:
@@ -147,12 +146,15 @@ def read_statements(repository: Repository, manifest: Manifest, openers: Openers
     if listed.unlisted is not None:
         text = f"the tags were not listed, where a statement may be that the list lacks: {listed.unlisted.message}"
         problems += (_unread("", listed.unlisted.fault, text),)
-    if named_image := only_image(manifest):
-        image, text = repository.manifest(named_image), f"the registry has no {named_image}, the image of this index"
-        below = read_statements(repository, image, openers) if image else ()
-        problems += tuple(replace(one, below=True) for one in below)
-        problems += () if image else (_unread("", Reason.NO_IMAGE, text, blocks=True),)
-    return (*problems, *each.values())
+    return (*problems, *_below(repository, manifest, openers), *each.values())
+
+
+def _below(repository: Repository, manifest: Manifest, openers: Openers) -> Evidence:
+    if not (name := only_image(manifest)):
+        return ()
+    if image := repository.manifest(name):
+        return tuple(replace(one, below=True) for one in read_statements(repository, image, openers))
+    return (_unread("", Reason.NO_IMAGE, f"the registry has no {name}, the image of this index", blocks=True),)
 
 
 def _open(
@@ -188,7 +190,7 @@ def _open(
         for one in signed:
             key = digest_of(pae(one.payload_type, one.payload))
             found[key] = AttachedStatement(stored, one.signed_by, _meaning(manifest, one))
-        if not signed and isinstance(why := every[0], Unread):
+        if not signed and isinstance(why := next(iter(every), None), Unread):
             found[f"{stored} {name}"] = AttachedStatement(stored, (), why)
     return found
 

@@ -41,7 +41,6 @@ from envbuilder.registry.manifests import Manifest, config_digest, only_image
 from envbuilder.registry.reference import parse
 from envbuilder.registry.referrers import listing, subject_of
 from envbuilder.support.terminal_text import duration
-from envbuilder.support.threads import within
 from envbuilder.verdict import HostRef, ImageState, Level
 
 MAX_SKEW_S = CLOCK_SKEW.total_seconds()  # how far the clocks of two hosts may differ
@@ -123,8 +122,7 @@ def fetch(
     repository: str, keys: tuple[Path, ...], say: Callable[[str], None], update: Callable[..., None] = lambda *_: None
 ) -> PublishedVerdicts:
     """Fetch the verdicts in a repository that trusted keys signed; warn about keys that signed nothing."""
-    reference = destination(repository)
-    openers = openers_of(keys, None, None)
+    reference, openers = destination(repository), openers_of(keys, None, None)
     with advising(reference):
         found = published(Repository(reference, os.environ), openers, say, update)
     signed = {one.name for each in found.evidence.values() for item in each for one in item.signed_by}
@@ -144,9 +142,7 @@ def standings(published: PublishedVerdicts, on: str | None, max_age: str, names_
         return ()
     wanted = Requirement(level="gpu", max_age_s=duration(max_age), on=parse_host_classes(on, names_of))
     named = {one.image.digest: one.environment.id for one in published.verdicts if one.environment is not None}
-    return tuple(
-        _standing(digest, named.get(digest, ""), found, wanted) for digest, found in published.evidence.items()
-    )
+    return tuple(_standing(one, named.get(one, ""), found, wanted) for one, found in published.evidence.items())
 
 
 def _standing(digest: str, environment: str, found: Evidence, wanted: Requirement) -> ImageState:
@@ -194,12 +190,10 @@ def verify(
     so many seconds.
     """
     bare = Verification(image=str(repository.reference), accepted=False, demanded=demanded(wanted))
-    late = RegistryFailedError(Reason.TOO_SLOW, f"the registry took more than {seconds or 0:.1f} s")
     try:
-        found = within(seconds, lambda: _verify(bare, repository, openers, wanted, now), late)
+        found = repository.within(seconds, lambda: _verify(bare, repository, openers, wanted, now))
     except (RegistryFailedError, RegistryRefusedError) as error:
-        waited = f"; its last request was {repository.asked}" if error is late else ""
-        refusal = Refusal(reason=error.fault, message=error.message + waited, next=error.hint)
+        refusal = Refusal(reason=error.fault, message=error.message, next=error.hint)
         unanswered = isinstance(error, InfrastructureError)
         found = msgspec.structs.replace(bare, refusals=(refusal,), unanswered=unanswered)
     image = repository.reference.at(found.digest) if found.digest else repository.reference
@@ -254,10 +248,8 @@ def _nothing(repository: Repository, manifest: Manifest, *, attached: bool) -> R
         return Refusal(reason=Reason.NO_STATEMENT, message=text, next=step)
     if repository.reference.digest or not _others_have_statements(repository, manifest.digest):
         return Refusal(reason=Reason.NO_STATEMENT, message=f"nothing is attached to {manifest.digest}")
-    text = (
-        f"{repository.reference} points at {manifest.digest}, to which nothing is attached, while other images of this "
-        f"repository have statements: the tag was moved to an image that was never validated"
-    )
+    text = f"{repository.reference} points at {manifest.digest}, to which nothing is attached, while other images of"
+    text += " this repository have statements: the tag was moved to an image that was never validated"
     return Refusal(reason=Reason.TAG_MOVED, message=text)
 
 
@@ -279,20 +271,9 @@ def _accepted(bare: Verification, decisions: tuple[Decision, ...], now: datetime
     signers = tuple(dict.fromkeys(name for one in decisions for name in one.signed_by))
     lowest = min(verdicts, key=lambda one: rank(one.level))
     oldest = min(verdicts, key=lambda one: moment(one.finished))
-    host = HostRef() if bare.kinds else lowest.host
-    return msgspec.structs.replace(
-        bare,
-        accepted=True,
-        verdict=lowest.verdict,
-        level=lowest.level,
-        environment=getattr(lowest.environment, "id", ""),
-        tensorflow=getattr(lowest.environment, "tensorflow", ""),
-        driver=host.driver,
-        gpus=tuple(gpu.name for gpu in host.gpus),
-        cpu=host.cpu_model,
-        kernel=host.kernel,
-        finished=oldest.finished,
-        age_s=age_s(oldest, now),
-        signed_by=signers[0],
-        signers=signers,
-    )
+    has, host = lowest.environment, HostRef() if bare.kinds else lowest.host
+    gpus = tuple(gpu.name for gpu in host.gpus)
+    what = {"verdict": lowest.verdict, "level": lowest.level, "finished": oldest.finished, "age_s": age_s(oldest, now)}
+    what |= {"environment": has.id, "tensorflow": has.tensorflow} if has else {}
+    on = {"driver": host.driver, "gpus": gpus, "cpu": host.cpu_model, "kernel": host.kernel}
+    return msgspec.structs.replace(bare, accepted=True, **what, **on, signed_by=signers[0], signers=signers)

@@ -3,13 +3,13 @@
 import os
 import re
 import time
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from http.client import HTTPException, HTTPResponse
 from ssl import SSLCertVerificationError
 from threading import local
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 from urllib.parse import urlencode, urljoin, urlsplit
 
 import msgspec
@@ -41,6 +41,7 @@ _CODES = re.compile(
     rb'MANIFEST_INVALID|NAME_(?:INVALID|UNKNOWN)|SIZE_INVALID|TOOMANYREQUESTS|UNAUTHORIZED|UNSUPPORTED)"'
 )
 """The error codes of OCI distribution 1.1. Other text of an answer may repeat parts of a login: it is not shown."""
+_Result = TypeVar("_Result")
 _answer = local()  # to this thread's request to a repository: other users of the library, such as the engine, stream
 
 
@@ -93,7 +94,16 @@ class Repository:
         if not reference.loopback:
             proxies_for(f"https://{reference.host}/")
         self._authorization, self._base, self._excuse = dict[str, str](), "", ""  # the first: headers by scope
-        self.asked = "none"  # the newest request
+        self._asked = "none"  # the newest request
+
+    def within(self, seconds: float | None, work: Callable[[], _Result], hint: str = "") -> _Result:
+        """Wait so long for work with this repository. Raises RegistryFailedError that names its newest request."""
+
+        def late() -> RegistryFailedError:
+            text = f"the registry took more than {round(seconds or 0, 1):g} s; its last request was {self._asked}"
+            return RegistryFailedError(Reason.TOO_SLOW, text, hint=hint)
+
+        return within(seconds, work, late)
 
     def manifest(self, target: str, *, limit: int = MAX_DOCUMENT) -> Manifest | None:
         """Fetch a manifest by tag or digest; None if it is not there."""
@@ -142,8 +152,8 @@ class Repository:
             raise self._broken(Reason.BAD_ANSWER, "names no address for an upload")
         headers = {"Content-Type": "application/octet-stream"}
         address = f"{location}{'&' if '?' in location else '?'}{urlencode({'digest': digest})}"
-        send = partial(self.send, "PUT", address, expect=(_CREATED,), headers=headers, body=body, scope="pull,push")
-        within(UPLOAD_S, send, RegistryFailedError(Reason.TOO_SLOW, f"{digest} was not stored in {UPLOAD_S:g} s"))
+        put = partial(self.send, "PUT", address, expect=(_CREATED,), headers=headers, body=body, scope="pull,push")
+        self.within(UPLOAD_S, put)
 
     def tags(self) -> tuple[str, ...]:
         """List every tag. Raises RegistryRefusedError if the repository does not exist, and for too many."""
@@ -249,8 +259,10 @@ class Repository:
         # Compressed answers are neither requested nor decompressed: a small answer must not become a large one here.
         request.headers |= {"Accept-Encoding": "identity", "User-Agent": "envbuilder"}
         address = str(request.url)
-        self.asked = f"{request.method} {_shown(address)}"
         proxies = {} if self.reference.loopback else proxies_for(address)
+        proxy = select_proxy(address, proxies)
+        through = f" through the proxy {proxy.rpartition('@')[2]}" if proxy else ""  # without its login
+        self._asked = f"{request.method} {_shown(address)}{through}"
         if hasattr(request.data, "seek"):
             request.data.seek(0)
         _answer.is_limited = True
@@ -262,16 +274,13 @@ class Repository:
                 verify=self._authorities or True,
                 proxies=proxies,
             )
-            try:
+            with answer:  # closed on an error: the unread rest would be taken for the next answer
                 content = b"" if request.method == "HEAD" else self._read(answer, limit)
-            except BaseException:
-                answer.close()  # the unread rest would be taken for the next answer
-                raise
-            answer.raw.release_conn()
+                answer.raw.release_conn()
         except ValueError as error:  # an address that the registry named, or a header made of its answer: not shown
             raise self._broken(Reason.BAD_ANSWER, "breaks the protocol: an address or header is not one") from error
         except (HTTPError, OSError) as error:
-            raise self._failed(error, address, proxies) from error
+            raise self._failed(error, address, through) from error
         finally:
             _answer.is_limited = False
         return Response(answer.status_code, answer.headers, content, address)
@@ -337,7 +346,7 @@ class Repository:
         step = f"{self.reference.host} leads to {host}: curl -I {urlsplit(address).scheme}://{host}"
         return host, "" if host == self.reference.host else step
 
-    def _failed(self, error: Exception, address: str, proxies: dict[str, str]) -> RegistryFailedError:
+    def _failed(self, error: Exception, address: str, through: str) -> RegistryFailedError:
         """Say why there is no answer, without any text of one: it may repeat a login."""
         cause, fault = first_cause(error), Reason.UNREACHABLE
         why = "cut, or not HTTP" if isinstance(cause, HTTPException) else first_message(error)
@@ -346,11 +355,11 @@ class Repository:
         elif isinstance(error, (requests.exceptions.Timeout, ReadTimeoutError)):
             fault = Reason.TOO_SLOW
         host, step = self._at(address)
-        if proxy := select_proxy(address, proxies):
-            why = f"through the proxy {proxy.rpartition('@')[2]}: {re.sub('(?s)(?<=failed: [0-9]{3}).*', '', why)}"
+        if through:
+            why = re.sub("(?s)(?<=failed: [0-9]{3}).*", "", why)
             if fault in (Reason.UNREACHABLE, Reason.TOO_SLOW):
                 step = f"check HTTPS_PROXY and ALL_PROXY, or set NO_PROXY={host}: curl -I https://{host}/v2/"
-        return RegistryFailedError(fault, f"{host} gave no complete answer: {why}", hint=step)
+        return RegistryFailedError(fault, f"{host} gave no complete answer{through}: {why}", hint=step)
 
     def _refused(self, method: str, path: str, answer: Response) -> Exception:
         (host, step), pause = self._at(answer.address), _asked_pause(answer)

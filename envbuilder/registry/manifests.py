@@ -3,7 +3,7 @@
 import hashlib
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import msgspec
 
@@ -19,8 +19,8 @@ DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
 Digest = Annotated[str, msgspec.Meta(pattern=rf"\A{DIGEST.pattern}")]
 MAX_DOCUMENT = 4 << 20  # bytes of a manifest or statement, written or read: real ones have a tenth of it
 
-_IMAGES, _INDEXES = (OCI_MANIFEST, DOCKER_MANIFEST), (OCI_INDEX, DOCKER_LIST)
-MEDIA_TYPES = (*_IMAGES, *_INDEXES)
+IMAGES, _INDEXES = (OCI_MANIFEST, DOCKER_MANIFEST), (OCI_INDEX, DOCKER_LIST)
+MEDIA_TYPES = (*IMAGES, *_INDEXES)
 _FIELDS = ("schemaVersion", "mediaType", "config", "layers", "manifests", "digest", "size", "platform", "fsLayers")
 _CONFIGS = tuple(f"application/vnd.{one}.v1+json" for one in ("oci.image.config", "docker.container.image"))
 
@@ -99,14 +99,14 @@ def ambiguity(manifest: Manifest) -> tuple[Reason, str] | None:
     is_index = shape.manifests is not None and not has_layers and config is None
     if shape.artifact_type or not (is_index or (shape.manifests is None and shape.layers and config in _CONFIGS)):
         return Reason.AMBIGUOUS, "it is an artifact of another kind, no index or image with layers, or both at once"
-    if not {*types} <= {*(_IMAGES if shape.manifests is None else _INDEXES)}:
+    if not {*types} <= {*(IMAGES if shape.manifests is None else _INDEXES)}:
         return Reason.AMBIGUOUS, f"its content is not that of the type {types[0][:100]!r}"
     return None if shape.manifests is None else _several(shape.manifests)
 
 
 def _several(entries: tuple[Descriptor, ...]) -> tuple[Reason, str] | None:
     images = [one for one in entries if not one.is_build_record]
-    if any(one.media_type not in _IMAGES for one in images):
+    if any(one.media_type not in IMAGES for one in images):
         return Reason.AMBIGUOUS, "it is an index that lists something else than images"
     if len(images) == 1:
         return None
@@ -130,7 +130,6 @@ def config_digest(manifest: Manifest) -> str:
 
 def shape_of(manifest: Manifest) -> Artifact:
     """Read the parts of a manifest; none of one that cannot be read."""
-    found = Artifact()
     with suppress(MalformedError):
-        found = parsed(manifest.content, Artifact, "a manifest")
-    return found
+        return cast("Artifact", parsed(manifest.content, Artifact, "a manifest"))
+    return Artifact()

@@ -17,16 +17,7 @@ import msgspec
 from envbuilder.errors import InfrastructureError, Reason
 from envbuilder.registry.client import MAX_LIST, Repository
 from envbuilder.registry.errors import MalformedError, RegistryRefusedError, parsed
-from envbuilder.registry.manifests import (
-    DOCKER_MANIFEST,
-    OCI_INDEX,
-    OCI_MANIFEST,
-    Artifact,
-    Descriptor,
-    Manifest,
-    digest_of,
-    shape_of,
-)
+from envbuilder.registry.manifests import IMAGES, OCI_INDEX, OCI_MANIFEST, Artifact, Descriptor, Manifest, digest_of
 from envbuilder.registry.reference import DIGEST
 from envbuilder.support.threads import in_parallel
 
@@ -138,7 +129,7 @@ def listing(repository: Repository, digest: str) -> Listing:
     is_only = from_api is None
     own, unlisted = _from_own_tags(repository, digest, found, strict=is_only) if is_only or found else ((), None)
     # Anybody can write the list under the tag: a document's manifest, or the API, says its type.
-    found |= {one.digest: shape_of(one).artifact_type.casefold() for one in own} | (from_api or {})
+    found |= {one.digest: one.descriptor.artifact_type.casefold() for one in own} | (from_api or {})
     claimed = frozenset() if from_api is None else frozenset(found) - from_api.keys()
     items = {name: kind for name, kind in found.items() if DIGEST.match(name)}
     return Listing(items, claimed, frozenset(found) - items.keys(), unlisted)
@@ -191,7 +182,7 @@ def _from_api(repository: Repository, digest: str) -> dict[str, str] | None:
 def _entries(repository: Repository, subject: str) -> tuple[msgspec.Raw, ...]:
     """Return the entries under a list's tag; none if somebody has put an image there."""
     found = repository.manifest(fallback_tag(subject), limit=MAX_LIST)
-    return () if found is None or found.media_type in (OCI_MANIFEST, DOCKER_MANIFEST) else _listed(found.content)
+    return () if found is None or found.media_type in IMAGES else _listed(found.content)
 
 
 def _listed(content: bytes) -> tuple[msgspec.Raw, ...]:

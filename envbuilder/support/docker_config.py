@@ -62,10 +62,7 @@ class _HelperAnswer(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 def find_login(host: str, environment: Mapping[str, str]) -> Login | None:
-    """Return the login for a registry; None if there is none, or if it is unreadable.
-
-    Raises InputError if the file is not Docker's.
-    """
+    """Return the login for a registry; None if there is none. Raises InputError if the file is not Docker's."""
     path, config, one = docker_settings(environment), _DockerConfig(), _Auth()
     try:
         with suppress(OSError):
@@ -81,9 +78,10 @@ def find_login(host: str, environment: Mapping[str, str]) -> Login | None:
     with suppress(decoding.DamagedError), decoding.damaged("not a login"):
         one = decoding.from_json(bytes(hosts.get(host, b"{}")), _Auth)
         text = decoding.text(b64decode(one.auth, validate=True)) if one.auth else f"{one.username}:{one.password}"
-        user, _, password = text.partition(":")
-        return _login(user, password.rstrip("\0"), one.identitytoken)
-    return _login("", "", one.identitytoken)
+        user, colon, password = text.partition(":")
+        if (user and colon) or one.identitytoken or not one.auth + one.password:
+            return _login(user, password.rstrip("\0"), one.identitytoken)
+    return _login("", "", one.identitytoken) or Login(excuse=f"the login for {host} in {path} cannot be read")
 
 
 def _login(user: str, password: str, token: str) -> Login | None:

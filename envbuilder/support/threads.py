@@ -28,10 +28,10 @@ def in_parallel(work: Callable[[_Item], _Result], items: Iterable[_Item], most: 
         return tuple(pool.imap(work, waiting))
 
 
-def within(seconds: float | None, work: Callable[[], _Result], late: Exception) -> _Result:
-    """Do some work and wait for it so long; to its end without ``seconds``. Raises ``late``, and leaves the work."""
+def within(seconds: float | None, work: Callable[[], _Result], late: Callable[[], Exception]) -> _Result:
+    """Do some work and wait for it so long; to its end without ``seconds``. Raises ``late()``, and leaves the work."""
     with _pool(1) as pool:
         try:
             return pool.apply_async(work).get(seconds)
         except LateError as error:
-            raise late from error
+            raise late() from error

@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,26 +90,23 @@ def config(folder, document) -> dict[str, str]:
 
 def test_logins_are_found_by_host(tmp_path) -> None:
     encoded = base64.b64encode(b"ann:a:b").decode()
-    environment = config(
-        tmp_path,
-        {
-            "auths": {
-                "https://one.example.org/v2/": {"auth": encoded},
-                "two.example.org": {"identitytoken": "t"},
-                "three.example.org": {"username": "ann", "password": "plain"},
-                "broken.example.org": {"auth": "%%%"},
-            }
-        },
-    )
+    auths: dict[str, Any] = {
+        "https://one.example.org/v2/": {"auth": encoded},
+        "two.example.org": {"auth": "%%%", "identitytoken": "t"},
+        "three.example.org": {"username": "ann", "password": "plain"},
+        "elsewhere.example.org": {},
+    }
+    damaged = json.loads('["%%%", [], {"auth": "%%%"}, {"auth": "aGlkZGVu"}, {"auth": []}, {"password": "hidden"}]')
+    auths |= {f"{number}.example.org": one for number, one in enumerate(damaged)}
+    environment = config(tmp_path, {"auths": auths})
     assert find("one.example.org", environment) == Login("ann", "a:b")
     assert find("two.example.org", environment) == Login(identity_token="t")
     assert find("three.example.org", environment) == Login("ann", "plain")
-    assert find("broken.example.org", environment) is None
-    assert find("example.org", environment) is None
+    for number in range(len(damaged)):
+        excuse = f"the login for {number}.example.org in {tmp_path / 'config.json'} cannot be read"
+        assert find(f"{number}.example.org", environment) == Login(excuse=excuse)
+    assert find("example.org", environment) is find("elsewhere.example.org", environment) is None
     assert find("one.example.org", {"DOCKER_CONFIG": str(tmp_path / "none")}) is None
-
-
-def test_password_is_never_printed() -> None:
     assert "hidden" not in repr(Login("hidden-user", "hidden", "hidden"))
 
 
@@ -133,6 +131,9 @@ def test_helper_is_asked(tmp_path, helper) -> None:
     environment = config(tmp_path, {"credHelpers": {"one.example.org": "test", "two.example.org": "test"}})
     assert find("one.example.org", environment) == Login("ann", "from-helper")
     assert find("two.example.org", environment) is None
+    login = find("one.example.org", config(tmp_path, {"credsStore": "absent"}))
+    assert login
+    assert "not installed" in login.excuse
 
 
 @rows
@@ -143,12 +144,6 @@ def test_output_of_a_failing_helper_is_never_shown(tmp_path, helper, script: str
     assert "docker-credential-test" in login.excuse
     assert "hidden" not in f"{login.excuse}{capfd.readouterr()}"
     assert not login.user
-
-
-def test_helper_that_is_not_installed_is_an_excuse(tmp_path) -> None:
-    login = find("one.example.org", config(tmp_path, {"credsStore": "absent"}))
-    assert login
-    assert "not installed" in login.excuse
 
 
 def test_configuration_that_is_a_pipe_is_not_waited_for(tmp_path) -> None:
@@ -370,6 +365,12 @@ def test_refused_connection_is_unreachable_and_tried_again(monkeypatch: pytest.M
         Repository(parse("registry.example.org/team/image"), {}).manifest("one")
     assert "HTTPS_PROXY" in caught.value.hint
     assert "hidden" not in str(caught.value)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        proxy = f"127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setenv("https_proxy", f"http://ann:hidden@{proxy}")
+        repository = Repository(parse("registry.example.org/team/image"), {})
+        with pytest.raises(RegistryFailedError, match=f"POST https://.*/one through the proxy {proxy}$"):
+            repository.within(0.3, lambda: repository.send("POST", "one", expect=(200,)))  # it is not repeated
 
 
 DATA = b"".join(b"%d, " % number for number in range(40_000)) * 10

@@ -77,7 +77,7 @@ class DaskEngine:
         self.close()
         client = partial(dask().Client, self.address, timeout=CONNECT_S, set_as_default=False)  # it waits for a minute
         with self._reaching(ValueError):  # of a handshake of TLS
-            self._client = within(CONNECT_S, client, TimeoutError(f"it took more than {CONNECT_S:g} s"))
+            self._client = within(CONNECT_S, client, lambda: TimeoutError(f"it took more than {CONNECT_S:g} s"))
 
     @contextmanager
     def _reaching(self, *errors: type[Exception]) -> Iterator[None]:
