@@ -17,7 +17,7 @@ import click
 
 from envbuilder import __version__
 from envbuilder.cli import termination
-from envbuilder.cli.options import CMD, GivenText
+from envbuilder.cli.options import CMD, GivenText, flat
 from envbuilder.errors import EnvbuilderError, ExitCode, InputError, UsageError, of_system
 from envbuilder.support import console
 from envbuilder.support.yaml_reader import read_yaml
@@ -108,14 +108,19 @@ def _parse(
 ) -> list[str]:
     """Parse a command line; click alone would use only the last value of an option, and take options out of CMD.
 
-    Raises UsageError for an option with one value that is given again, and for a CMD that does not follow ``--``.
+    Raises UsageError for an option without its value or with a second one, and for a CMD that does not follow ``--``.
     """
     if not context.resilient_parsing:
         values, _, order = command.make_parser(context).parse_args(list(takewhile("--".__ne__, words)))
-        for option, times in Counter(order).items():
-            if times > 1 and isinstance(option, click.Option) and not (option.multiple or option.is_flag):
+        options = {one: times for one, times in Counter(order).items() if isinstance(one, click.Option)}
+        names = {name for one in command.params if isinstance(one, click.Option) for name in one.opts}
+        for option, times in options.items():
+            if times > 1 and not (option.multiple or option.is_flag):
                 text = f"{option.get_error_hint(context)} is given {times} times, and has one value"
                 raise UsageError(text, hint="give it once")
+            if taken := names.intersection(flat([values[option.name or ""]])):
+                text = f"{option.get_error_hint(context)} lacks a value: {taken.pop()} is an option"
+                raise UsageError(text, hint=f"give {option.make_metavar(context)} after it")
         if isinstance(values.get(CMD), tuple):
             raise UsageError("the command to run has to follow --", hint="put -- before CMD")
     return parse(context, words)

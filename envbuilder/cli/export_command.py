@@ -4,9 +4,16 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
-from envbuilder.cli.options import declared, moment
+import click
+from click.core import ParameterSource
 
-_OF_ENVIRONMENTS = ("compose", "devcontainer", "kubernetes", "github", "gitlab")
+from envbuilder.cli.options import declared, moment
+from envbuilder.errors import UsageError
+
+_WITH_IMAGES = ("compose", "devcontainer", "kubernetes")
+_OF_ENVIRONMENTS, _OF_VERDICTS = (*_WITH_IMAGES, "github", "gitlab"), ("junit", "markdown", "prometheus")
+_EFFECTS = {"store": _OF_VERDICTS, "since": _OF_VERDICTS, "repository": _WITH_IMAGES}
+"""The formats for which an option has an effect; every other option has one for each."""
 
 
 @declared("export")
@@ -20,6 +27,10 @@ def command(
 ) -> None:
     from envbuilder.cli.output import write_output
 
+    source = click.get_current_context().get_parameter_source
+    for name, forms in _EFFECTS.items():
+        if form not in forms and source(name) is ParameterSource.COMMANDLINE:
+            raise UsageError(f"--{name} has no effect on {form}, only on {', '.join(forms)}", hint="leave it out")
     text = _environments(form, files, selectors) if form in _OF_ENVIRONMENTS else None
     if text is None:
         from envbuilder.report.export import export_verdicts

@@ -164,7 +164,7 @@ SHARED: Mapping[str, _Decorator] = {
 """Options with a default or a check of their own."""
 
 _MADE: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
-    "choice": ("type", lambda names: click.Choice([*_flat(names)])),
+    "choice": ("type", lambda names: click.Choice([*flat(names)])),
     "range": ("type", lambda bounds: click.IntRange(*bounds)),
     "path": ("type", lambda more: FilePath(**{"path_type": Path, **more})),
     "file": ("type", click.File),
@@ -178,17 +178,17 @@ def declared(words: str, group: click.Group | None = None) -> Callable[[Callable
     rows = packaged_yaml("cli/parameters.yaml", dict[str, list[Any]])[words]
 
     def make(function: Callable[..., Any]) -> click.Command:
-        for row in reversed(list(_flat(rows))):
+        for row in reversed(list(flat(rows))):
             function = _decorator(row)(function)
         return (group.command if group else click.command)(words.rpartition(" ")[2])(function)
 
     return make
 
 
-def _flat(rows: Iterable[Any]) -> Iterator[Any]:
-    """Yield the rows of a list, and of lists in it."""
+def flat(rows: Iterable[Any]) -> Iterator[Any]:
+    """Yield the values of a list, and of lists in it."""
     for row in rows:
-        yield from _flat(row) if isinstance(row, list) else (row,)
+        yield from flat(row) if isinstance(row, list | tuple) else (row,)
 
 
 def _decorator(row: str | dict[str, dict[str, Any]]) -> _Decorator:

@@ -2,7 +2,6 @@
 
 import os
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import click
@@ -11,7 +10,6 @@ from click.core import ParameterSource
 from envbuilder.cli import options as common
 
 _OF_NOTICES = ("withdraw", "answer", "reason", "keys", "keyless", "form", "progress", "verbose")
-_ANSWER_S = 50.0  # in which a registry has to take and list a notice, or to say where an image's tags point
 
 
 @common.declared("publish")
@@ -20,18 +18,14 @@ def command(matrix: str | None, selectors: tuple[str, ...], form: str, **values:
     from envbuilder.choice import choose
     from envbuilder.cli.output import finish
     from envbuilder.engine.docker import connect
-    from envbuilder.errors import Reason, UsageError
+    from envbuilder.errors import UsageError
     from envbuilder.host import describe
     from envbuilder.publish.attestation import PublishSession, publish_notice
     from envbuilder.publish.publish_all import PublishOptions, plan_all, publish_all, sealer_of
     from envbuilder.publish.results import as_text
     from envbuilder.publish.tags import check_moving, destination
-    from envbuilder.registry.errors import RegistryFailedError
-    from envbuilder.support.threads import within
     from envbuilder.workspace import Workspace
 
-    text = f"the registry took more than {_ANSWER_S:g} s for one image; a notice may be attached"
-    slow = RegistryFailedError(Reason.TOO_SLOW, text, hint="run the same command again")
     console = common.console_of(values)
     say = console.say
     notices = [*([(values["withdraw"], ())] if values["withdraw"] is not None else []), *_answers(values["answer"])]
@@ -45,8 +39,8 @@ def command(matrix: str | None, selectors: tuple[str, ...], form: str, **values:
             text = f"{given[0].get_error_hint(context)} does not belong to --withdraw or --answer, which sign at once"
             raise UsageError(text, hint="leave it out; a reason of several words needs quotes")
         sealer = sealer_of(values["keys"], keyless=values["keyless"], environment=os.environ, say=say)
-        sign = partial(publish_notice, *notices[0], values["reason"], sealer, os.environ, datetime.now(UTC))
-        finish(within(_ANSWER_S, sign, slow), form, as_text)
+        now = datetime.now(UTC)
+        finish(publish_notice(*notices[0], values["reason"], sealer, os.environ, now, say), form, as_text)
     if values["reason"] is not None:
         raise UsageError("--reason belongs to --withdraw or --answer", hint="--withdraw IMAGE@DIGEST --reason TEXT")
     if values["to"] is None:
@@ -61,8 +55,7 @@ def command(matrix: str | None, selectors: tuple[str, ...], form: str, **values:
     if not values["dry_run"] or values["keys"] or values["keyless"]:
         sealer = sealer_of(values["keys"], keyless=values["keyless"], environment=os.environ, say=say)
     if values["dry_run"]:
-        plan = partial(plan_all, choice, options, session)
-        finish(within(_ANSWER_S * len(choice.environments), plan, slow), form, as_text)
+        finish(plan_all(choice, options, session), form, as_text)
     finish(publish_all(choice, options, sealer, session, console), form, as_text)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -280,6 +281,7 @@ def validate_and_attach(
 
 
 LONGEST_REASON = 1_000  # characters: it is shown in one line
+NOTICE_S = 50.0  # in which a registry has to take and list a notice, or to say where an image's tags point
 
 
 def publish_notice(
@@ -289,6 +291,7 @@ def publish_notice(
     sealer: Sealer,
     environment: Mapping[str, str],
     now: datetime,
+    say: Callable[[str], object] = str,
 ) -> PublishDocument:
     """Withdraw the image of a digest, or answer statements about it. Raises UsageError without a reason.
 
@@ -301,31 +304,35 @@ def publish_notice(
     if wrong := [one for one in answers if not DIGEST.match(one)]:
         raise UsageError(f"{wrong[0]!r} is not the digest of a statement", hint="sha256:…, as `verify` prints it")
     repository = Repository(reference, environment)
+    notice = Notice(reason=reason, time=now.isoformat(timespec="seconds"), answers=answers)
+    work = partial(_publish_notice, repository, notice, sealer, say)
     with advising(reference):
-        manifest = image_at(repository)
-        if (image := only_image(manifest)) or ambiguity(manifest):
-            raise PublishError(f"{reference} is not one image", hint=f"name one by its digest {image}".strip())
-        found = read_statements(repository, manifest, sealer.openers)
-        known = {one.stored for one in found if one.refuses} - {""}
-        if unknown := [one for one in answers if one not in known]:
-            untrusted = [one.meaning for one in found if one.stored == unknown[0] and isinstance(one.meaning, Unread)]
-            if untrusted:
-                hint = "add the public key of its signer: --key SIGNER.pub"
-                raise PublishError(f"{unknown[0]}: {untrusted[0].message}", hint=hint)
-            hint = f"envbuilder verify {reference} --key KEY --format json has digests; --withdraw takes an answer back"
-            raise PublishError(f"no statement that refuses {reference} has the digest {unknown[0]}", hint=hint)
-        _, previous = links(repository, sealer.openers, manifest, None, now)
-        others = tuple(one for one in previous if one not in answers)
-        notice = Notice(reason=reason, time=now.isoformat(timespec="seconds"), answers=answers, previous=others)
-        statement = about(reference.name, manifest.digest, NOTICE, notice)
-        attached = attach_signed(repository, sealer, manifest, statement)
-        confirm(repository, manifest.digest, attached)
-    row = PublishRow(
-        environment="",
-        repository=reference.name,
-        digest=manifest.digest,
-        statements=tuple(one.digest for one in attached),
-        notice="answered" if answers else "withdrawn",
-        reason=reason,
-    )
-    return PublishDocument(rows=(row,))
+        return repository.within(NOTICE_S, work, "the notice may be attached: run the same command again")
+
+
+def _publish_notice(
+    repository: Repository, notice: Notice, sealer: Sealer, say: Callable[[str], object]
+) -> PublishDocument:
+    reference, answers = repository.reference, notice.answers
+    manifest = image_at(repository)
+    if (image := only_image(manifest)) or ambiguity(manifest):
+        raise PublishError(f"{reference} is not one image", hint=f"name one by its digest {image}".strip())
+    found = read_statements(repository, manifest, sealer.openers)
+    known = {one.stored for one in found if one.refuses} - {""}
+    if unknown := [one for one in answers if one not in known]:
+        if untrusted := [one.meaning for one in found if one.stored == unknown[0] and isinstance(one.meaning, Unread)]:
+            hint = "add the public key of its signer: --key SIGNER.pub"
+            raise PublishError(f"{unknown[0]}: {untrusted[0].message}", hint=hint)
+        hint = f"envbuilder verify {reference} --key KEY --format json has digests; --withdraw takes an answer back"
+        raise PublishError(f"no statement that refuses {reference} has the digest {unknown[0]}", hint=hint)
+    _, previous = links(repository, sealer.openers, manifest, None, moment(notice.time))
+    notice = msgspec.structs.replace(notice, previous=tuple(one for one in previous if one not in answers))
+    statement = about(reference.name, manifest.digest, NOTICE, notice)
+    attached = attach_signed(repository, sealer, manifest, statement)
+    confirm(repository, manifest.digest, attached)
+    if answers and (left := of_any_host(read_statements(repository, manifest, sealer.openers)).refusals):
+        say(f"still refused: {', '.join(dict.fromkeys(f'{one.reason} {one.statement}'.strip() for one in left))}")
+    stored = tuple(one.digest for one in attached)
+    row = PublishRow(environment="", repository=reference.name, digest=manifest.digest, statements=stored)
+    kind = "answered" if answers else "withdrawn"
+    return PublishDocument(rows=(msgspec.structs.replace(row, notice=kind, reason=notice.reason),))

@@ -25,7 +25,7 @@ from envbuilder.image import lockfile, removed_files
 from envbuilder.image.build import Built, digests_of, stored_build
 from envbuilder.image.context import build_files
 from envbuilder.publish import attestation
-from envbuilder.publish.attestation import PublishSession, PublishTools, ValidationTerms, exclusively
+from envbuilder.publish.attestation import NOTICE_S, PublishSession, PublishTools, ValidationTerms, exclusively
 from envbuilder.publish.results import Compression, PublishDocument, PublishRow, Tag
 from envbuilder.publish.tags import FORGETS, check_immutable, confirm_tags, point, staging_tag
 from envbuilder.publish.verification import advising
@@ -130,6 +130,8 @@ def sealer_of(
             raise UsageError(f"the key {path} expired on {end}", hint="envbuilder keys new FOLDER")
         if path.stat().st_mode & 0o077:
             say(f"warning: others can read the private key {path}: chmod 600 {path}")
+        if password and not key.is_protected:
+            say(f"warning: no password protects the private key {path}: TF_ENVBUILDER_KEY_PASSWORD is not used")
     trusted = tuple(key for opener in openers or () if isinstance(opener, KeyOpener) for key in opener.trusted)
     if openers is not None and first.public.keyid not in {key.keyid for key in trusted}:
         raise UsageError("the signing key is not one of the trusted keys", hint="give its public half with --key")
@@ -140,14 +142,15 @@ def plan_all(choice: Choice, options: PublishOptions, session: PublishSession) -
     """Return the tags that each image would get, and where they point now."""
     repository = Repository(options.to, session.environment)
 
+    def tagged(tags: tuple[Tag, ...]) -> tuple[Tag, ...]:
+        check_immutable(repository, tags, zstd=options.compression == "zstd")
+        found = [(tag, repository.manifest(tag.name)) for tag in tags]
+        return tuple(msgspec.structs.replace(tag, before=at.digest if at else "") for tag, at in found)
+
     def planned(environment: Environment) -> PublishRow:
-        tags, every = [], _tags(_built(environment, session), options)
-        check_immutable(repository, every, zstd=options.compression == "zstd")
-        for tag in every:
-            at = repository.manifest(tag.name)
-            tags.append(msgspec.structs.replace(tag, before=at.digest if at else ""))
         row = PublishRow(environment=environment.id, repository=options.to.name, compression=options.compression)
-        return msgspec.structs.replace(row, allowed=options.allow, tags=tuple(tags))
+        tags = repository.within(NOTICE_S, partial(tagged, _tags(_built(environment, session), options)))
+        return msgspec.structs.replace(row, allowed=options.allow, tags=tags)
 
     return PublishDocument(dry_run=True, rows=_rows(choice, options, planned))
 

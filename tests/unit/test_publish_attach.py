@@ -22,6 +22,7 @@ from envbuilder.catalog.store import load
 from envbuilder.engine.port import Image
 from envbuilder.errors import InfrastructureError, PublishError, Reason
 from envbuilder.publish import attestation, verification
+from envbuilder.publish.attached_statements import read_statements
 from envbuilder.publish.attestation import PublishSession, PublishTools, ValidationTerms, attach_verdict, exclusively
 from envbuilder.publish.publish_all import sealer_of
 from envbuilder.publish.verification import Verification
@@ -151,6 +152,7 @@ def test_statements_are_those_that_publish_attaches(world: World) -> None:
     kinds = {
         json.loads(world.state.manifests[stored][1])["annotations"]["in-toto.io/predicate-type"] for stored in listed
     }
+    assert read_statements(Repository(world.hopper.reference, {}), world.image, ()) == (), "no signer is trusted"
     assert kinds == {"urn:envbuilder:attestation/verdict/v1", "https://in-toto.io/attestation/test-result/v0.1"}
     assert world.state.tags == tags, "a registry with the referrers API gets no tag"
 
@@ -185,9 +187,7 @@ def test_digest_that_may_be_several_images_is_not_judged(world: World) -> None:
 
 
 @rows
-def test_options_that_do_not_fit_together_are_refused(
-    capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
-) -> None:
+def test_options_that_do_not_fit_together_are_refused(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     assert ran(capsys, "validate", *words)[0] == 2
 
 
@@ -199,8 +199,7 @@ def test_image_is_withdrawn_and_answered(world: World, capsys: pytest.CaptureFix
     withdraw = ("publish", "--withdraw", image, "--reason", "see ticket 17", *signing)
     for _ in range(2):
         code, out, _ = ran(capsys, *withdraw)
-        assert code == 0
-        assert "withdrawn" in out
+        assert (code, "withdrawn" in out) == (0, True)
     refusal, _ = world.verify("H100/535").refusals  # an answer to one of two answers the repeated command too
     assert (refusal.reason, refusal.statement[:7]) == (Reason.WITHDRAWN, "sha256:")
     signer = load_public_keys(world.hopper.folder / PUBLIC)[0].keyid[:16]
@@ -210,13 +209,15 @@ def test_image_is_withdrawn_and_answered(world: World, capsys: pytest.CaptureFix
     other = ("--key", str(world.ampere.folder / PRIVATE), "--key", str(world.hopper.folder / PUBLIC))
     answer = ("publish", "--answer", image, refusal.statement, "--reason", "fixed driver")
     assert "--key SIGNER.pub" in ran(capsys, *answer, *other[:2])[2]
-    code, out, _ = ran(capsys, *answer, *other, "--format", "json")
-    assert code == 0
+    code, out, said = ran(capsys, *answer, *other, "--format", "json")
+    assert (code, "still refused" in said) == (0, False)
     assert world.verify().accepted
     (answered,) = json.loads(out)["rows"][0]["statements"]
     assert ran(capsys, "publish", "--answer", image, answered, "--reason", "a mistake", *other)[0] == 7
-    assert ran(capsys, *withdraw)[0] == 0
-    assert not world.verify().accepted, "it is withdrawn again"
+    assert ran(capsys, *withdraw)[0] == ran(capsys, *withdraw[:4], "recalled", *signing)[0] == 0
+    first, second = (one.statement for one in world.verify("A100/550").refusals)  # it is withdrawn again
+    said = ran(capsys, "publish", "--answer", image, first, "--reason", "fixed", *other)[2]
+    assert f"still refused: WITHDRAWN {second}\n" in said
 
 
 def test_refusal_says_what_to_do_on_which_host(world: World) -> None:
@@ -252,6 +253,8 @@ def test_notice_that_says_too_little_signs_nothing(world: World, capsys: pytest.
         (("--withdraw", world.hopper.reference.name, "--reason", "x"), 2, "no digest"),
         (("--withdraw", image, "--reason", "x", "--to", world.hopper.reference.name), 2, "--to"),
         (("--withdraw", image, "--answer", image, digest("x"), "--reason", "x"), 2, "one image"),
+        (("--answer", image, "--reason", "x"), 2, "give IMAGE@DIGEST STATEMENT after it"),
+        (("--withdraw", "--reason", "x"), 2, "'--withdraw' lacks a value: --reason is an option"),
         (("--withdraw", image, "--reason", "x", "--dry-run"), 2, "--dry-run"),
         (("--withdraw", image, "--reason", "bad", "disk"), 2, "[MATRIX]"),
         (("--answer", image, "sha256:abc", "--reason", "x"), 2, "not the digest of a statement"),
