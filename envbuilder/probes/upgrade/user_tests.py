@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from ..suite.channel import Writer
 
@@ -50,6 +50,9 @@ def run_tests(writer: Writer, path: str, wanted: Mapping[str, Any]) -> None:
         run = FileRun(path, wanted, done, plain=plain)
         run.follow(writer)
         if run.ended:
+            if run.code:  # negative for a signal; 0 if it had to be killed
+                text = "after the tests of its file, the process crashed at its exit: " + how(run.code)
+                writer.send(result(run.passed or path, "error", text))
             return
         if not (run.began or run.stopped or plain):
             plain = True
@@ -67,14 +70,15 @@ def how(code: int) -> str:
 
 
 SILENT = "killed at its time limit"
+EXIT_S = 10  # to exit after the last test: threads that a test left running may not end
 FLOODS = f"floods: killed after {FLOOD >> 20} MiB of output"
 
 
 class FileRun:
     """One file in one child process; its results are passed on.
 
-    ``began`` if a test began or has a result, ``stopped`` the outcome of the test for which it was killed, ``trouble``
-    why, or why pytest could not start. What it prints past pytest is kept in a file, and counts as output too.
+    ``began`` if a test began or has a result, ``passed`` the last test that did, ``stopped`` the outcome of the test
+    for which it was killed, ``trouble`` why, or why pytest could not start. What it prints past pytest counts too.
     """
 
     def __init__(self, path: str, wanted: Mapping[str, Any], done: list[str], *, plain: bool) -> None:
@@ -82,7 +86,7 @@ class FileRun:
         self.ended = self.began = False
         self.open_test: str | None = None
         self.code = 0
-        self.stopped = self.trouble = ""
+        self.stopped = self.trouble = self.passed = ""
         order = {"file": path, "done": done, "pytest": wanted["pytest"], "root": wanted["root"], "plain": plain}
         env = dict(os.environ, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1") if plain else None
         command = [sys.executable, HERE, "user_tests", json.dumps(order)]
@@ -103,7 +107,8 @@ class FileRun:
             if code is not None and not lines:
                 self.code = code
                 break  # a process that it left behind may keep the pipe open
-            self.stopped, why = stop_reason(self.child, last, self.wanted["limit_s"])
+            limit_s = min(EXIT_S, self.wanted["limit_s"]) if self.ended else self.wanted["limit_s"]
+            self.stopped, why = stop_reason(self.child, last, limit_s)
             self.trouble = why or self.trouble
             if not data:
                 time.sleep(0.05)  # closed: only the end of the process is missing
@@ -126,6 +131,7 @@ class FileRun:
         elif "name" in document and "outcome" in document:
             self.began = True
             self.done.append(document["name"])
+            self.passed = document["name"] if document["outcome"] == "passed" else self.passed
             writer.send(document)
 
 
@@ -170,7 +176,7 @@ PLAIN = ["-o", "addopts=", "-o", "required_plugins="]
 """What takes a folder's own options away."""
 
 
-def pytest_file(writer: Writer, order: Mapping[str, Any]) -> NoReturn:
+def pytest_file(writer: Writer, order: Mapping[str, Any]) -> int:
     """Run one file under pytest and report each test; one that ends the session does not hide the others."""
     sys.path.append(order["pytest"])
     import pytest
@@ -185,9 +191,7 @@ def pytest_file(writer: Writer, order: Mapping[str, Any]) -> NoReturn:
         if name not in plugin.answered:
             plugin.say(result(name, "error", "was not run: pytest ended before it"))
     plugin.say({"ended": True})
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    return 0
 
 
 OUTCOMES = ("passed", "failed", "skipped")
