@@ -29,14 +29,9 @@ class Demanded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def demanded(wanted: Requirement) -> Demanded:
-    return Demanded(
-        level=wanted.level,
-        driver=wanted.driver,
-        gpu=str(wanted.gpu) if wanted.gpu else None,
-        max_age_s=wanted.max_age_s,
-        environment=str(wanted.environment) if wanted.environment else None,
-        tensorflow=wanted.tensorflow,
-    )
+    gpu, name = (str(one) if one else None for one in (wanted.gpu, wanted.environment))
+    given = Demanded(level=wanted.level, driver=wanted.driver, max_age_s=wanted.max_age_s, tensorflow=wanted.tensorflow)
+    return msgspec.structs.replace(given, gpu=gpu, environment=name)
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):

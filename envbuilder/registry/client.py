@@ -186,10 +186,7 @@ class Repository:
         scope: str = "pull",
         limit: int = MAX_DOCUMENT,
     ) -> Response:
-        """Send a request below the repository (or to a full address) and return an answer whose status was expected.
-
-        A file is sent from its beginning. ``limit`` limits the answer (bytes).
-        """
+        """Send a request below the repository, or to a full address; ``limit`` is that of the answer (bytes)."""
         if isinstance(body, bytes) and len(body) > MAX_DOCUMENT:
             raise RegistryRefusedError(Reason.TOO_LARGE, f"a document of {len(body)} bytes: readers refuse it")
         base = self._base = self._base or self._find_base()

@@ -35,6 +35,7 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     artifact_type: str = ""
     annotations: dict[str, str] = {}
     platform: dict[str, Any] | None = None
+    data: bytes | None = None  # a copy of the document, in base64
 
     @property
     def platform_name(self) -> str:
@@ -92,6 +93,9 @@ def ambiguity(manifest: Manifest) -> tuple[Reason, str] | None:
         return Reason.BAD_ANSWER, f"the answer is {manifest.media_type[:100]!r}, not an image"
     if shape.schema_version != 2 or shape.fs_layers is not None:  # noqa: PLR2004 - the only version since 2016
         return Reason.AMBIGUOUS, "it is a manifest of schema 1, or one of several versions"
+    entries = filter(None, (shape.config, *(shape.layers or ()), *(shape.manifests or ())))
+    if any(one.data is not None and digest_of(one.data) != one.digest for one in entries):
+        return Reason.AMBIGUOUS, "it holds a copy of a document that has another digest"
     types = [one for one in dict.fromkeys((shape.media_type, manifest.media_type)) if one]
     if len(types) > 1:
         return Reason.AMBIGUOUS, f"it says that it is {types[0][:100]!r}, and the registry {types[1][:100]!r}"

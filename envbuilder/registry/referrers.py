@@ -116,8 +116,8 @@ def confirm(repository: Repository, subject: str, documents: tuple[Descriptor, .
         if from_api is None:
             _list_under_tag(repository, subject, documents)
         time.sleep(random.uniform(PAUSE_S, 3 * PAUSE_S) * 2**attempt)  # noqa: S311 - spreads writers, protects nothing
-    text = f"the registry does not list all that is attached to {subject}"
-    raise InfrastructureError(text, hint="run the command again in a minute: stored documents stay")
+    text = f"the registry does not have, or does not list, all that was attached to {subject}"
+    raise InfrastructureError(text, hint="run the command again in a minute, or ask the registry's operator")
 
 
 def listing(repository: Repository, digest: str) -> Listing:
