@@ -1,6 +1,5 @@
 """Causes of a report's complaint, known defects of published images, and what is asked for where a report is silent."""
 
-import pytest
 from table_rows import rows
 
 from envbuilder.catalog.store import load
@@ -22,25 +21,9 @@ STOPPED = (
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "kinds"),
-    [
-        ("Tensorflow is not detecting my GPU", {"invisible"}),
-        ("Why is my RTX 3060 not used?", {"invisible"}),
-        ("TensorFlow 无法识别 GPU", {"invisible"}),
-        ("The first epoch takes twenty minutes", {"slow"}),
-        ("Training is stuck after one step with 4 GPUs", {"stuck", "several"}),
-        ("import tensorflow: Segmentation fault (core dumped)", {"breaks"}),
-        ("I can't import tensorflow any more", {"import"}),
-        ("ERROR: No matching distribution found for tensorflow", {"installing"}),
-        ("How do I build it from source?", {"building"}),
-        ("$ pip freeze | grep tensor", set()),
-        ("Thank you for the release!", set()),
-        ("2024-04-04 14:42:08.1: I cpu_feature_guard.cc:210] in performance-critical operations", set()),
-    ],
-)
-def test_complaint_is_read_from_prose_only(text: str, kinds: set[str]) -> None:
-    assert kinds <= set(complaints(clean(text)))
+@rows
+def test_complaint_is_read_from_prose_only(text: str, kinds: list[str]) -> None:
+    assert set(kinds) <= set(complaints(clean(text)))
     assert kinds or not complaints(clean(text))
 
 
