@@ -40,11 +40,9 @@ def analyse(text: str, catalog: Catalog, driver_here: str | None = None) -> Anal
     transcript = cleaned(text)
     case = Case(read(text, transcript), find(transcript), catalog).settled()
     predicted = predict(case)
-    for everywhere in (True, False):  # the title names the complaint, else the text, else none
-        unspecific = set(case.reported.complaints) <= {"installing", "import", "breaks"}
-        if any(map(is_cause, predicted)) or not unspecific:
-            break
-        wider = complaints(transcript, everywhere=True) if everywhere else ()
+    unspecific = set(case.reported.complaints) <= {"installing", "import", "breaks"}
+    if unspecific and not any(map(is_cause, predicted)):  # the title names the complaint, else the text
+        wider = complaints(transcript, everywhere=True)
         other = dataclasses.replace(case, reported=msgspec.structs.replace(case.reported, complaints=wider))
         if any(map(is_cause, found := predict(other))):
             case, predicted = other, found

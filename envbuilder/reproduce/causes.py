@@ -187,8 +187,8 @@ def other_builds(case: Case) -> tuple[Finding, ...]:
     origin, complaints = case.reported.origin, set(case.reported.complaints)
     if origin is None:
         return tuple(_never_opened(case))
-    if origin == "conda" and complaints and complaints <= {"import", "installing"}:
-        return ()  # conda's CUDA has no part in an import that fails
+    if origin == "conda" and complaints and complaints.isdisjoint({"invisible", "slow"}):
+        return ()  # whether conda's build has CUDA explains no other complaint
     rows = (row.text for row in case.reported.evidence if (row.field, row.value) == ("origin", origin))
     return (finding(Code.OTHER_BUILD, origin, found=next(rows, "")[:200]),)
 
