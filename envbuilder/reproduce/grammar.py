@@ -79,7 +79,7 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     of_environments: tuple[str, ...]
     published_tags: dict[str, str]
     images: dict[str, str]
-    standalone_keras: dict[str, str]
+    companions: dict[str, dict[str, str]]
     toolkit_paths: dict[str, str]
     after_windows: tuple[str, ...]
     open_questions: dict[str, OpenQuestion]

@@ -118,9 +118,9 @@ def terms(case: Case) -> Facts:
     }
     for name in ("numpy", "protobuf", "keras"):
         found[name] = bounds(name, row) if row is not None else None
-    paired = GRAMMAR.standalone_keras.get(versions.minor(version)) if version and found["keras"] is None else None
-    if paired is not None and paired != reported.packages.get("keras"):
-        found["keras"] = f"keras=={paired}"
+    found |= {name: lines.get(versions.minor(version or "0.0")) for name, lines in GRAMMAR.companions.items()}
+    if found["keras"] is None and found["keras_alone"] not in {None, reported.packages.get("keras")}:
+        found["keras"] = f"keras=={found['keras_alone']}"
     return {name: value for name, value in found.items() if value is not None}
 
 
