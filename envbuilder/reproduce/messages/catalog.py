@@ -145,18 +145,21 @@ def _ends_of_traces(transcript: Transcript, known: tuple[MessageMatch, ...]) -> 
     if not any(mark in transcript.lowered for mark in ("traceback", "-packages", 'file "')):
         return
     explained = {row.line for row in known if row.known.layer != "fact"}
-    named, packages, seen = set[str | None](), list[str](), 0
+    named, packages, seen, imports = set[str | None](), list[str](), 0, False
     for number, line in enumerate(transcript.lines, start=1):
         frame, place = _FRAME.search(line[:_LONGEST]), _PACKAGE.search(line[:_LONGEST])
         packages = packages if number <= seen + _WIDEST_TRACE else []
+        imports = bool(packages) and (imports or _IMPORTS.match(line) is not None)
         if frame is not None or place is not None:
-            packages.append("google" if "_pb2.py" in line else place["package"].lower() if place else "program")
+            if place is not None or not packages or not line.startswith("--"):  # an arrow is a line of the frame above
+                packages.append("google" if "_pb2.py" in line else place["package"].lower() if place else "program")
             seen = number
             continue
         raised = _RAISED.match(line)
         if raised is None or not packages:
             continue
-        signature = _end_of(raised, packages, transcript.line(number - 1))
+        imports = imports if packages[-1] != "program" else _IMPORTS.match(transcript.line(number - 1)) is not None
+        signature = _end_of(raised, packages, imports=imports)
         told = number in explained or signature in named or phrase("other_end").search(line) is not None
         if signature is not None and not told:
             named.add(signature)
@@ -167,13 +170,13 @@ def _ends_of_traces(transcript: Transcript, known: tuple[MessageMatch, ...]) -> 
 _FROM = re.compile(r"cannot import name '\w{1,60}' from '(?P<package>\w{1,40})[.']")
 
 
-def _end_of(raised: re.Match[str], packages: list[str], source: str) -> str | None:
+def _end_of(raised: re.Match[str], packages: list[str], *, imports: bool) -> str | None:
     last, asked = packages[-1], _FROM.search(raised["said"])
     if last in GRAMMAR.traces and any(name.startswith(("tensorflow", "keras")) for name in packages):
         return GRAMMAR.traces[last]
     if asked is not None and asked["package"].lower() == last:
         return "two_versions_of_one_package"
-    if _IMPORTS.match(source) is not None or "program" not in packages or phrase("of_versions").search(raised["said"]):
+    if imports or "program" not in packages or phrase("of_versions").search(raised["said"]):
         return None
     own = last == "program" or last.startswith(("tensorflow", "keras"))
     return GRAMMAR.traces.get(raised["kind"]) if own else "raised_in_another_package"
