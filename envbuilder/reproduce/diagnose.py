@@ -138,7 +138,7 @@ def _other_system(case: Case, shown: tuple[Finding, ...]) -> Iterator[Finding]:
     if case.native or reported.origin == "tfjs" or any(row.known.code is Code.OTHER_BUILD for row in case.messages):
         return
     name, os = f"TensorFlow {reported.tensorflow or ''}".rstrip(), reported.os or ""
-    if (case.gpu or (not shown and reported.complaints)) and reported.distribution != "tensorflow-cpu":
+    if (case.gpu or (not shown and "invisible" in reported.complaints)) and reported.distribution != "tensorflow-cpu":
         after = "invisible" in reported.complaints and any(map(case.holds, GRAMMAR.after_windows))
         newest = case.catalog.final_versions[-1] if after else ""
         version = release_of(reported.tensorflow) if reported.tensorflow else newest

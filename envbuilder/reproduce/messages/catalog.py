@@ -178,5 +178,5 @@ def _end_of(raised: re.Match[str], packages: list[str], *, imports: bool) -> str
         return "two_versions_of_one_package"
     if imports or "program" not in packages or phrase("of_versions").search(raised["said"]):
         return None
-    own = last == "program" or last.startswith(("tensorflow", "keras"))
-    return GRAMMAR.traces.get(raised["kind"]) if own else "raised_in_another_package"
+    inside = "tensorflow" if last.startswith(("tensorflow", "keras")) else "another_package"
+    return GRAMMAR.traces.get(raised["kind"]) if last == "program" else f"raised_in_{inside}"
