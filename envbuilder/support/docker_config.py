@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -42,18 +43,18 @@ class Login:
 
 
 class _Auth(msgspec.Struct, frozen=True):
-    """A login in the file; Docker reads ``username`` and ``password`` if ``auth`` is empty."""
+    """A login in the file; Docker reads ``username`` and ``password`` if ``auth`` is empty, and null as nothing."""
 
-    auth: str = ""
-    identitytoken: str = ""
-    username: str = ""
-    password: str = ""
+    auth: str | None = None
+    identitytoken: str | None = None
+    username: str | None = None
+    password: str | None = None
 
 
 class _DockerConfig(msgspec.Struct, frozen=True, rename="camel"):
-    auths: dict[str, msgspec.Raw] = {}
-    creds_store: str = ""
-    cred_helpers: dict[str, str] = {}
+    auths: dict[str, Any] | None = None
+    creds_store: str | None = None
+    cred_helpers: dict[str, str | None] | None = None
 
 
 class _HelperAnswer(msgspec.Struct, frozen=True, rename="pascal"):
@@ -70,21 +71,20 @@ def find_login(host: str, environment: Mapping[str, str]) -> Login | None:
     except decoding.DamagedError as error:
         problem = Problem(str(path), 0, "", f"not Docker's configuration: {error}")
         raise InputError((problem,), hint="fix or delete the file, then run docker login") from error
-    if helper := config.cred_helpers.get(host) or config.creds_store:
+    if helper := (config.cred_helpers or {}).get(host) or config.creds_store:
         return _from_helper(f"docker-credential-{helper}", host)
-    hosts = {
-        name.removeprefix("https://").removeprefix("http://").split("/")[0]: one for name, one in config.auths.items()
-    }
+    given = {(name.partition("://")[2] or name).split("/")[0]: one for name, one in (config.auths or {}).items()}
     with suppress(decoding.DamagedError), decoding.damaged("not a login"):
-        one = decoding.from_json(bytes(hosts.get(host, b"{}")), _Auth)
-        text = decoding.text(b64decode(one.auth, validate=True)) if one.auth else f"{one.username}:{one.password}"
+        one = decoding.converted({} if given.get(host) is None else given[host], _Auth)
+        plain = f"{one.username or ''}:{one.password or ''}"
+        text = decoding.text(b64decode(one.auth, validate=True)) if one.auth else plain
         user, colon, password = text.partition(":")
-        if (user and colon) or one.identitytoken or not one.auth + one.password:
+        if (user and colon) or one.identitytoken or not (one.auth or one.password):
             return _login(user, password.rstrip("\0"), one.identitytoken)
     return _login("", "", one.identitytoken) or Login(excuse=f"the login for {host} in {path} cannot be read")
 
 
-def _login(user: str, password: str, token: str) -> Login | None:
+def _login(user: str, password: str, token: str | None) -> Login | None:
     return Login(identity_token=token) if token else Login(user, password) if user else None
 
 

@@ -89,15 +89,14 @@ def config(folder, document) -> dict[str, str]:
 
 
 def test_logins_are_found_by_host(tmp_path) -> None:
-    encoded = base64.b64encode(b"ann:a:b").decode()
     auths: dict[str, Any] = {
-        "https://one.example.org/v2/": {"auth": encoded},
+        "https://one.example.org/v2/": {"auth": base64.b64encode(b"ann:a:b").decode()},
         "two.example.org": {"auth": "%%%", "identitytoken": "t"},
-        "three.example.org": {"username": "ann", "password": "plain"},
+        "three.example.org": {"username": "ann", "password": "plain", "auth": None},
         "elsewhere.example.org": {},
     }
     damaged = json.loads('["%%%", [], {"auth": "%%%"}, {"auth": "aGlkZGVu"}, {"auth": []}, {"password": "hidden"}]')
-    auths |= {f"{number}.example.org": one for number, one in enumerate(damaged)}
+    auths |= {"null.example.org": None} | {f"{number}.example.org": one for number, one in enumerate(damaged)}
     environment = config(tmp_path, {"auths": auths})
     assert find("one.example.org", environment) == Login("ann", "a:b")
     assert find("two.example.org", environment) == Login(identity_token="t")
@@ -105,7 +104,8 @@ def test_logins_are_found_by_host(tmp_path) -> None:
     for number in range(len(damaged)):
         excuse = f"the login for {number}.example.org in {tmp_path / 'config.json'} cannot be read"
         assert find(f"{number}.example.org", environment) == Login(excuse=excuse)
-    assert find("example.org", environment) is find("elsewhere.example.org", environment) is None
+    assert [find(f"{name}example.org", environment) for name in ("", "elsewhere.", "null.")] == [None] * 3
+    assert find("one.example.org", config(tmp_path, dict.fromkeys(("auths", "credsStore", "credHelpers")))) is None
     assert find("one.example.org", {"DOCKER_CONFIG": str(tmp_path / "none")}) is None
     assert "hidden" not in repr(Login("hidden-user", "hidden", "hidden"))
 
