@@ -135,7 +135,7 @@ def read_environment(text: str, *, in_tag: bool = False) -> EnvironmentRequireme
 
 def read_gpu(text: str, names_of: NamesOf) -> GpuRequirement:
     """Read a GPU's name. Raises UsageError if it does not mean one GPU, or has a word without a meaning."""
-    fitting(_GPU, text, "a GPU", "use the name that nvidia-smi prints")
+    text = fitting(_GPU, text, "a GPU", "use the name that nvidia-smi prints")[0]
     names = names_of(text)
     if not names:
         raise UsageError(f"the catalogue has no one GPU called {text!r}", hint="envbuilder catalog list gpus")
@@ -160,8 +160,8 @@ def parse_host_classes(text: str, names_of: NamesOf) -> tuple[HostClass, ...]:
 
 
 def fitting(pattern: re.Pattern[str], text: str, what: str, hint: str) -> re.Match[str]:
-    """Match a complete text. Raises UsageError that quotes it."""
-    found = pattern.fullmatch(text)
+    """Match a complete text without blanks around it. Raises UsageError that quotes it."""
+    found = pattern.fullmatch(text.strip())
     if found is None:
         raise UsageError(f"{text!r} is not {what}", hint=hint)
     return found

@@ -217,7 +217,7 @@ def test_kinds_are_read_by_the_catalogues_names() -> None:
     assert parse_host_classes("NVIDIA H100/535,h100 / 535", CATALOG.gpu_names) == (HostClass(gpu("H100"), "535"),)
     names = {
         "a100-80gb": "A100 80GB",
-        "A100 40 GiB": "A100 40GB",
+        " A100 40 GiB\n": "A100 40GB",
         "RTX3080": "GeForce RTX 3080",
         "3080Ti": "GeForce RTX 3080 Ti",
     }
