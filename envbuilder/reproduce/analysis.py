@@ -52,16 +52,15 @@ def analyse(text: str, catalog: Catalog, driver_here: str | None = None) -> Anal
     quotes = "quotes of cmd" if case.reported.platform == "windows" else "quotes"
     said = text.split("\n")[diagnosis.line - 1].strip()[:400] if diagnosis.line else ""
     foreign = any(word.isalpha() and word in said for word in GRAMMAR.translations)
-    near = near and msgspec.structs.replace(near, commands=tuple(respelt(text, quotes) for text in near.commands))
+    own = tuple(respelt(respelt(text, f"environment{case.form}"), quotes) for text in near.commands) if near else ()
+    fix, quote = respelt(respelt(diagnosis.fix, quotes), f"sentence{case.form}"), said if foreign else diagnosis.quote
     document = ReproduceDocument(
         reported=case.reported,
         symptoms=case.messages,
         predicted=predicted,
-        diagnosis=msgspec.structs.replace(
-            diagnosis, fix=respelt(diagnosis.fix, quotes), quote=said if foreign else diagnosis.quote
-        ),
+        diagnosis=msgspec.structs.replace(diagnosis, fix=fix, quote=quote),
         recipe=rebuild.recipe,
-        nearest=near,
+        nearest=near and msgspec.structs.replace(near, commands=own),
     )
     return Analysis(document, rebuild, environment)
 

@@ -72,11 +72,8 @@ def compare(
 
 def _same_message(wanted: MessageMatch, seen: Messages) -> MessageMatch | None:
     """Return the same message with the same values (library, versions), or None."""
-    for row in seen:
-        shared = wanted.values.keys() & row.values.keys()
-        if row.signature == wanted.signature and all(row.values[name] == wanted.values[name] for name in shared):
-            return row
-    return None
+    same = (row for row in seen if row.signature == wanted.signature)
+    return next((row for row in same if row.values | wanted.values == wanted.values | row.values), None)
 
 
 def repeated_messages(reported: Messages, seen: Messages) -> Messages:

@@ -230,12 +230,12 @@ def _of_message(row: MessageMatch, facts: Facts, common: dict[str, Any]) -> Repo
     known, fix = row.known, filled(row.known.fix, facts)
     if fix == "Nothing to fix.":
         fix = GRAMMAR.ask["harmless"] if known.layer == "noise" else ""
-    outside, program = "outside" in known.marks, known.layer == "code"
+    outside, program = known.marks & {"outside", "owns"} == {"outside"}, known.layer == "code"
     sure: Confidence = "certain" if program and row.exact and not known.prose else "likely"
     return ReportDiagnosis(
         cause=GRAMMAR.openings.get(known.layer, "") + filled(known.cause, facts),
         confidence="unsure" if "suggests" in known.marks else sure,
-        place="build" if outside else "program" if program else "unknown",
+        place="build" if "outside" in known.marks else "program" if program else "unknown",
         fix=fix,
         **{**common, **({} if outside else {"line": row.line, "quote": row.text.removeprefix("# ")})},
     )
@@ -244,7 +244,8 @@ def _of_message(row: MessageMatch, facts: Facts, common: dict[str, Any]) -> Repo
 def _answering(case: Case) -> MessageMatch | None:
     """Return the message that answers a report without a cause; a harmless one comes first, an exception last."""
     asked, rows = set(case.reported.complaints), case.messages
-    known = [*(row for row in rows if row.signature == "gpu_created"), *marked("outside", rows)]
+    known = [row for row in rows if row.signature == "gpu_created"]
+    known += sorted(marked("outside", rows), key=lambda row: -len(row.values))
     asked_for = case.asks_for_versions and "gpus" in case.facts
     known += [row for row in marked("answers", rows) if is_title(row) or (asked_for and "asks" in row.known.marks)]
     known += [row for row in reversed(rows) if row.signature == "last_exception"]
@@ -302,11 +303,12 @@ def _decisive(lead: Finding, messages: tuple[MessageMatch, ...]) -> MessageMatch
 
 def deciding_commands(case: Case, complaints: tuple[Complaint, ...] | None = None) -> tuple[str, ...]:
     reported, place = case.reported, case.place
-    windows = "_on_windows" if reported.platform == "windows" else ""
+    ends = (case.form.replace(" ", "_") or "_", "_on_windows" if reported.platform == "windows" else "_", "")
     known = {name for name, conditions in GRAMMAR.not_asked.items() if any(map(case.holds, conditions))}
     wanted = GRAMMAR.open_question((reported.origin or "", *(complaints or reported.complaints))).ask
-    asked = {name: GRAMMAR.ask.get(f"{name}{windows}", GRAMMAR.ask[name]) for name in wanted if name not in known}
-    if "trace" in asked and any(map(case.holds, GRAMMAR.of_tensorflow_1)):
+    texts = {name: [GRAMMAR.ask.get(f"{name}{end}", "") for end in ends] for name in wanted if name not in known}
+    asked = {name: next(filter(None, forms)) for name, forms in texts.items()}
+    if "trace" in asked and not case.form and any(map(case.holds, GRAMMAR.of_tensorflow_1)):
         asked["trace"] = GRAMMAR.ask["trace_1"]
     if "driver" in asked:  # only it depends on where TensorFlow runs
         run = PLACES[place].run.replace("{image}", reported.image or "IMAGE")

@@ -198,7 +198,7 @@ _LONG = 5  # a command with more requirements is listed below the reply
 
 def _commands(near: Nearest) -> tuple[list[str], list[str]]:
     own = [command for command in near.commands if not command.startswith("envbuilder ")]
-    images = [command for command in own if command.startswith("docker run")]
+    images = [command for command in own if command.startswith(("docker run", "podman", "apptainer", "kubectl"))]
     long = any(command.count("==") > _LONG or command.startswith(WHEELS) for command in own)
     return (images, [row for row in own if row not in images]) if images or long else (own, [])
 

@@ -28,7 +28,7 @@ from envbuilder.reproduce.diagnose import ReportDiagnosis
 from envbuilder.reproduce.document import Nearest
 from envbuilder.reproduce.grammar import GRAMMAR, OldRelease, old_by_files, old_release
 from envbuilder.reproduce.messages.catalog import marked
-from envbuilder.reproduce.question import Case, driver_of, gpus_of, release_of
+from envbuilder.reproduce.question import PLACES, Case, driver_of, gpus_of, release_of
 from envbuilder.reproduce.rebuild import PUBLISHED, requirement, word
 from envbuilder.reproduce.report.reported import Reported
 from envbuilder.reproduce.terms import apart, bounds, cudnn_for, image_tag, is_installed, new_environment, span_of
@@ -72,6 +72,8 @@ def closest_environment(case: Case, diagnosis: ReportDiagnosis) -> tuple[Nearest
     if found is None:
         return None
     (near, changes, wanted, environment), commands = found
+    if case.holds("serving_named") or any(text.startswith(_UNUSABLE.get(case.form, ())) for text in commands):
+        return None
     diff = ((f"- {change.field} {change.old}", f"+ {change.field} {new_text(change)}") for change in changes)
     nearest = Nearest(
         environment=check(near, case.catalog).environment,
@@ -373,7 +375,12 @@ def _bounded(name: str, search: _Search) -> Near[Question] | None:
 
 
 _WHY = "The closest compatible environment for a report."
+_UNUSABLE = {" in notebook": ("docker", "uv"), " in r": ("docker", "wsl")}  # where there is one Python, or no R
 _BROUGHT = {"tensorflow", "package", "install", "cuda", "cudnn"}  # each change takes more than a package
+
+
+def started(image: str, case: Case) -> str:
+    return (PLACES[case.place].start or PLACES["docker"].start).format(image=image)
 
 
 def install_commands(case: Case, fix: _Fix) -> tuple[str, ...]:
@@ -388,7 +395,7 @@ def install_commands(case: Case, fix: _Fix) -> tuple[str, ...]:
         return (*fresh, f"pip install 'tensorflow-gpu=={word(near.tensorflow)}'")
     if old is not None or changes[-1].new == _IMAGE.new:
         own = old.image_tag(near.tensorflow, near.python) if old is not None else image_tag(near.tensorflow)
-        return (f"docker run --rm --gpus all -it {word(f'{PUBLISHED}:{own}')}",)
+        return (started(word(f"{PUBLISHED}:{own}"), case),)
     question = case.question or msgspec.structs.replace(near, tensorflow="", python=case.python, cuda=None)
     environment = environment if environment is None or environment.cuda_wheels or not near.gpu else None
     release = distributions(near.tensorflow, near.package, "gpu" if near.gpu else None, catalog)[0]  # it works
@@ -416,7 +423,7 @@ def install_commands(case: Case, fix: _Fix) -> tuple[str, ...]:
     fields, tag = {change.field for change in changes}, GRAMMAR.published_tags.get(versions.minor(version))
     other = near.cuda != question.cuda or (near.cuda is None and near.tensorflow != question.tensorflow)
     if environment is None and near.gpu and other and not by_conda and not native and tag is not None:
-        lines.append(f"docker run --rm --gpus all -it {word(f'{PUBLISHED}:{tag}')}")
+        lines.append(started(word(f"{PUBLISHED}:{tag}"), case))
     if not lines and fields & {"cuda", "cudnn"} and case.place in {"pip", "conda"} and release.cuda is not None:
         lines.append(apart(release, case, cuda="cuda" in fields, cudnn="cudnn" in fields))
     return tuple(lines)

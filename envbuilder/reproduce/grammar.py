@@ -86,6 +86,7 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ask: dict[str, str]
     facts: dict[str, tuple[str, ...]]
     startup_commands: dict[str, str]
+    forms: dict[str, str]
     not_asked: dict[str, tuple[str, ...]]
     of_tensorflow_1: tuple[str, ...]
     told_apart: str

@@ -145,6 +145,10 @@ class Case:
         return shown or installer or ("windows" if reported.platform == "windows" else "pip")
 
     @cached_property
+    def form(self) -> str:
+        return next((f" in {name}" for name, one in GRAMMAR.forms.items() if self.holds(one)), "")
+
+    @cached_property
     def python(self) -> str | None:
         return versions.minor(self.reported.python) if self.reported.python else None
 
@@ -173,13 +177,11 @@ class Case:
             **{name: any(mark in text for text in texts for mark in marks) for name, marks in GRAMMAR.went_on.items()},
             **(dict.fromkeys(("loaded", "imported"), True) if ran else {}),
             **{name: any(re.fullmatch(tag, image) for image in images) for name, tag in GRAMMAR.images.items()},
-            "message": self.messages,
             "windows_named": (reported.os or "").lower().startswith("win"),
             "before_windows_10": re.match(r"(?i)win\D*(?:7|8|xp|vista)", reported.os or ""),
             "on_windows": reported.platform == "windows" and self.place in {"windows", "conda"},
             "lists_driver": any(source.startswith("nvidia-smi") for source in listed),
             "lists_packages": listed.count("package") > _SHORT_LIST,
-            "a gpu": self.gpu,
             "container": PLACES[self.place].start,
             "image_of_tensorflow": (reported.image or "").startswith("tensorflow/"),
             "release_ordered": ("tensorflow", Trust.ORDERED) in sources,
@@ -190,7 +192,6 @@ class Case:
             "nothing_found": _nothing_found(self.messages),
             "host": self.place in {"pip", "windows"} and reported.platform != "macos" and reported.origin is None,
             "gpu_in_log": ("gpus", Trust.PROVED) in sources,
-            "before_catalogue": self.old,
             "driver_parts_differ": len({versions.key_or_none(text or "") for text in parts}) > 1,
             "driver_behind": driver_cuda and cuda and not versions.at_least(driver_cuda, versions.line(cuda)),
             "cuda_of_driver": said == {Trust.MENTIONED} and driver_cuda == reported.cuda,
@@ -200,6 +201,7 @@ class Case:
             "served": self.release and self.release.version in self.catalog.with_code_for(self.capability or "0.0"),
         }
         known = {text for row in self.messages for text in (row.signature, f"{row.known.layer} message")}
+        known |= {name for name, so in (("message", known), ("a gpu", self.gpu), ("before_catalogue", self.old)) if so}
         settings = {**reported.environment, "os": (reported.os or "").partition(" ")[0]}
         known |= {f"{name}={value.lower()}" for name, value in settings.items()}
         named = (self.place, self.driver_fits, reported.platform, reported.install, reported.origin, reported.arch)

@@ -77,28 +77,19 @@ def terms(case: Case) -> Facts:
     here = [one.version for one in catalog.releases() if own in one.pythons and versions.is_final(one.version)]
     serving = catalog.with_code_for(capability or "0.0")
     started = [one for one in serving if not case.holds(f"too new for the driver: {versions.minor(one)}")]
-    sources: dict[str, object] = {
-        "release": release,
-        "old": old,
-        "reported": reported,
-        "case": case,
-        "newest": newest,
-        "toolkit": catalog.toolkit(release.cuda) if release is not None else None,
-        "installed": catalog.toolkit(reported.cuda),
-        "branch": catalog.branch(reported.driver),
-    }
+    sources: dict[str, object] = {"release": release, "old": old, "reported": reported, "case": case, "newest": newest}
+    sources |= {"installed": catalog.toolkit(reported.cuda), "branch": catalog.branch(reported.driver)}
+    sources |= {"toolkit": catalog.toolkit(release.cuda) if release is not None else None}
+    plain: Facts = {"case": case, "release": version, "wheel": wheel, "gpu": gpu, "set": _Written(set_variable)}
     found = {
         **{name: _first(paths, sources) for name, paths in GRAMMAR.facts.items()},
-        "case": case,
+        **plain,
         "if": _Written(if_they_hold),
         "cpp_runtime": GRAMMAR.ask["cpp_runtime_without_winget" if case.holds("before_windows_10") else "cpp_runtime"],
         "served_by": span(started or serving) or None,
-        "release": version,
-        "wheel": wheel,
         "extra": _with_extra(row, case).version if row is not None else wheel,
         "line": versions.minor(version) if version else None,
         "grow": set_variable("TF_FORCE_GPU_ALLOW_GROWTH=true") if grows else GRAMMAR.ask["growth_1"],
-        "gpu": gpu,
         "sm": capability and capability.replace(".", ""),
         **(_built_with(reported.cuda, case) if reported.cuda else {}),
         "missing_file": next((text for row in missing if (text := row.values.get("library"))), None),
@@ -114,14 +105,14 @@ def terms(case: Case) -> Facts:
         "newest_pythons": f"{newest.pythons[0]} to {newest.pythons[-1]}",
         "reinstall": f"pip uninstall -y {' '.join(DISTRIBUTIONS)} tensorflow-intel && pip install {wanted}",
         "give_gpu": words.gpu.replace("{image}", image),
-        "set": _Written(set_variable),
     }
     for name in ("numpy", "protobuf", "keras"):
         found[name] = bounds(name, row) if row is not None else None
     found |= {name: lines.get(versions.minor(version or "0.0")) for name, lines in GRAMMAR.companions.items()}
     if found["keras"] is None and found["keras_alone"] not in {None, reported.packages.get("keras")}:
         found["keras"] = f"keras=={found['keras_alone']}"
-    return {name: value for name, value in found.items() if value is not None}
+    facts = {name: value for name, value in found.items() if value is not None}
+    return {**_of_file(str(facts.get("missing_file", "")), facts), **facts}
 
 
 def _first(paths: tuple[str, ...], sources: Mapping[str, object]) -> object | None:
@@ -375,7 +366,8 @@ def _command(openers: list[TensorflowRelease], case: Case, *, cuda: bool, cudnn:
     release = _with_extra(openers[-1], case) if case.place == "pip" else openers[-1]
     toolkit = release.cuda or ""
     if start := PLACES[case.place].start:
-        return start.format(image=f"tensorflow/tensorflow:{image_tag(release.version)}")
+        served = case.holds("serving_named") and f"tensorflow/serving:{case.version or release.version}-gpu"
+        return start.format(image=served or f"tensorflow/tensorflow:{image_tag(release.version)}")
     by_conda = case.place == "conda" and versions.major(toolkit) < _CONDA_TOOLKIT_ENDS
     if release.and_cuda and case.python not in release.extra_fails_on and not by_conda:
         return f"pip install '{release.package}[and-cuda]=={release.version}'" if stated else ""

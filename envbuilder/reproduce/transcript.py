@@ -18,13 +18,13 @@ from envbuilder.errors import InputError, Problem, UsageError
 from envbuilder.reproduce.grammar import GRAMMAR, pattern
 from envbuilder.support import decoding
 
-LONGEST_LINE = 4_000
-"""Characters read per line: longer lines are minified files or binary data, never a version statement."""
+LONGEST_LINE = 4_000  # characters read per line: longer lines are minified files or binary data, never statements
 
 _LONG = re.compile(rf"([^\n]{{{LONGEST_LINE}}})[^\n]+")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,5}|[a-z]{2,6});")
 _MISREAD = re.compile(r"(?<![\w.])(?=[0-9lIO.]*[0-9])(|\w{1,12}\.so\.)([0-9lIO]{1,4}(?:\.[0-9lIO]{1,4}){1,3})(?![\w.])")
 _SUSPECT = re.compile(r"(?<=[0-9.])[lIO](?=[0-9.\s]|$)|\b[lIO](?=[0-9]{0,2}\.[0-9])")
+_CONTINUED = re.compile(r"(?m)^(?:[^\n]{0,1000}[ \t]\\\n){1,40}[^\n]*")
 _MISREAD_MODEL = re.compile(r"\b([RG]TX ?)([1-9][0-9O]{3})\b")
 _LARGEST_SCAN = 1 << 20
 _DIGITS = str.maketrans("lIO", "110")  # letters that character recognition writes in place of digits
@@ -69,10 +69,7 @@ def excerpt(line: str, hit: re.Match[str]) -> str:
 
 
 def clean(text: str) -> Transcript:
-    """Remove colours, quotation marks, entities and typography; the number of lines stays unchanged.
-
-    Each step runs on the full text, and only if its characters occur, because most texts have none.
-    """
+    """Remove colours, quotation marks, entities, typography and line continuations; the number of lines stays."""
     text = text.replace("\r\n", "\n").replace("\r", " ").replace("\0", " ").replace("`", " ")
     if not text.isascii():
         text = _FOREIGN.sub(lambda match: GRAMMAR.translations[match[0]], text)
@@ -80,6 +77,7 @@ def clean(text: str) -> Transcript:
     for mark, steps in GRAMMAR.cleaning.items():
         for found, replacement in steps if mark in text else ():
             text = pattern(found).sub(replacement, text)
+    text = _CONTINUED.sub(_joined, text) if " \\\n" in text else text
     if len(text) < _LARGEST_SCAN and _SUSPECT.search(text) is not None:
         for misread in (_MISREAD, _MISREAD_MODEL):
             text = misread.sub(lambda match: match[1] + match[2].translate(_DIGITS), text)
@@ -87,6 +85,11 @@ def clean(text: str) -> Transcript:
     lines = text.split("\n")
     starts = [0, *accumulate(len(line) + 1 for line in lines[:-1])]
     return Transcript(tuple(lines), text.lower(), tuple(starts))
+
+
+def _joined(match: re.Match[str]) -> str:
+    """Write a command over several lines on its first one; the others stay empty."""
+    return " ".join(re.split(r"\s*\\\n\s*", match[0]))[:LONGEST_LINE] + "\n" * match[0].count("\n")
 
 
 def _entity(match: re.Match[str]) -> str:
@@ -98,8 +101,7 @@ def _entity(match: re.Match[str]) -> str:
 LARGEST = 1 << 20  # characters of a report that are read in full; issue trackers allow far less
 MOST = 512 << 20  # read limit in characters: larger than any log, because a device has no end
 
-_HEAD, _TAIL, _MIDDLE = 1_500, 1_500, 6_000
-"""Lines of a larger report that are kept: first, last, and relevant ones between them."""
+_HEAD, _TAIL, _MIDDLE = 1_500, 1_500, 6_000  # lines kept of a larger report: first, last, relevant ones between
 
 _ALIKE = 12  # lines kept of those that differ only in numbers
 _MOST_SHAPES = 100_000

@@ -27,12 +27,13 @@ Layer = Literal[
 
 Mark = Literal[
     "follows", "goes_on", "not_found", "opens", "ran", "memory", "suggests", "asks", "answers", "other_vendor",
-    "outside",
+    "outside", "owns",
 ]  # fmt: skip
 """What a message says besides its code: it follows from another message; TensorFlow goes on without the GPU; a CUDA
 library was not found; it names a library as a release opens it; code ran on the GPU, so its libraries were found;
 memory may be short; it has other causes too, so that its line alone proves none; versions are asked for; it is a
-question that facts answer; the GPU is of another maker; it is about another software.
+question that facts answer; the GPU is of another maker; it is about another software; its line is another program's,
+so that no other message is meant by it.
 """
 
 Text = str | tuple[str, ...]
@@ -109,6 +110,10 @@ def find(text: Transcript | str) -> tuple[MessageMatch, ...]:
     """List the known messages in the order of their lines, without duplicates, and exceptions that end tracebacks."""
     transcript = clean(text) if isinstance(text, str) else text
     known = tuple(symptom for row in SIGNATURES for symptom in _occurrences(transcript, row))
+    owned = {row.line for row in marked("owns", known)}
+    known = tuple(
+        row for row in known if row.line not in owned or row.known.layer == "fact" or "owns" in row.known.marks
+    )
     ends = _ends_of_traces(transcript, known) if len(transcript.lines) <= _MOST_LINES else ()
     return tuple(sorted((*known, *ends), key=lambda row: row.line))
 

@@ -111,8 +111,7 @@ def _sentences(lines: list[str]) -> Iterator[str]:
             yield line[:_LONGEST]
 
 
-SHORTEST = 15.0
-"""The shortest reported pause, in seconds, between two log lines. Users usually ask about much longer ones."""
+SHORTEST = 15.0  # the shortest reported pause, in seconds, between two log lines; users ask about much longer ones
 
 LONGEST = 3_600.0  # a longer gap, in seconds, lies between two runs
 _MOST_TIMED_LINES = 3_000
