@@ -379,23 +379,20 @@ _UNUSABLE = {" in notebook": ("docker", "uv"), " in r": ("docker", "wsl")}  # wh
 _BROUGHT = {"tensorflow", "package", "install", "cuda", "cudnn"}  # each change takes more than a package
 
 
-def started(image: str, case: Case) -> str:
-    return (PLACES[case.place].start or PLACES["docker"].start).format(image=image)
-
-
 def install_commands(case: Case, fix: _Fix) -> tuple[str, ...]:
     """Write the commands from the reported environment to the closest one; each word satisfies a grammar.
 
     Without CUDA wheels CUDA comes from NVIDIA's installer or from a published image.
     """
     near, changes, _, environment = fix
+    start = PLACES[case.place].start or PLACES["docker"].start
     reported, catalog, old = case.reported, case.catalog, old_release(near.tensorflow)
     if old is not None and reported.platform == "windows":
         fresh = [new_environment(old.python, case.place, windows=True)] * (case.python != near.python)
         return (*fresh, f"pip install 'tensorflow-gpu=={word(near.tensorflow)}'")
     if old is not None or changes[-1].new == _IMAGE.new:
         own = old.image_tag(near.tensorflow, near.python) if old is not None else image_tag(near.tensorflow)
-        return (started(word(f"{PUBLISHED}:{own}"), case),)
+        return (start.format(image=word(f"{PUBLISHED}:{own}")),)
     question = case.question or msgspec.structs.replace(near, tensorflow="", python=case.python, cuda=None)
     environment = environment if environment is None or environment.cuda_wheels or not near.gpu else None
     release = distributions(near.tensorflow, near.package, "gpu" if near.gpu else None, catalog)[0]  # it works
@@ -423,7 +420,7 @@ def install_commands(case: Case, fix: _Fix) -> tuple[str, ...]:
     fields, tag = {change.field for change in changes}, GRAMMAR.published_tags.get(versions.minor(version))
     other = near.cuda != question.cuda or (near.cuda is None and near.tensorflow != question.tensorflow)
     if environment is None and near.gpu and other and not by_conda and not native and tag is not None:
-        lines.append(started(word(f"{PUBLISHED}:{tag}"), case))
+        lines.append(start.format(image=word(f"{PUBLISHED}:{tag}")))
     if not lines and fields & {"cuda", "cudnn"} and case.place in {"pip", "conda"} and release.cuda is not None:
         lines.append(apart(release, case, cuda="cuda" in fields, cudnn="cudnn" in fields))
     return tuple(lines)

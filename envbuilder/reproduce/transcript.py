@@ -24,7 +24,7 @@ _LONG = re.compile(rf"([^\n]{{{LONGEST_LINE}}})[^\n]+")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,5}|[a-z]{2,6});")
 _MISREAD = re.compile(r"(?<![\w.])(?=[0-9lIO.]*[0-9])(|\w{1,12}\.so\.)([0-9lIO]{1,4}(?:\.[0-9lIO]{1,4}){1,3})(?![\w.])")
 _SUSPECT = re.compile(r"(?<=[0-9.])[lIO](?=[0-9.\s]|$)|\b[lIO](?=[0-9]{0,2}\.[0-9])")
-_CONTINUED = re.compile(r"(?m)^(?:[^\n]{0,1000}[ \t]\\\n){1,40}[^\n]*")
+_CONTINUED = re.compile(r"(?m)^(?:[^\n]{0,1000} \\\n){1,40}[^\n]*")
 _MISREAD_MODEL = re.compile(r"\b([RG]TX ?)([1-9][0-9O]{3})\b")
 _LARGEST_SCAN = 1 << 20
 _DIGITS = str.maketrans("lIO", "110")  # letters that character recognition writes in place of digits
@@ -77,7 +77,8 @@ def clean(text: str) -> Transcript:
     for mark, steps in GRAMMAR.cleaning.items():
         for found, replacement in steps if mark in text else ():
             text = pattern(found).sub(replacement, text)
-    text = _CONTINUED.sub(_joined, text) if " \\\n" in text else text
+    if " \\\n" in text:  # a command over several lines: on its first one, the others stay empty
+        text = _CONTINUED.sub(lambda row: row[0].replace("\\\n", "")[:LONGEST_LINE] + "\n" * row[0].count("\n"), text)
     if len(text) < _LARGEST_SCAN and _SUSPECT.search(text) is not None:
         for misread in (_MISREAD, _MISREAD_MODEL):
             text = misread.sub(lambda match: match[1] + match[2].translate(_DIGITS), text)
@@ -85,11 +86,6 @@ def clean(text: str) -> Transcript:
     lines = text.split("\n")
     starts = [0, *accumulate(len(line) + 1 for line in lines[:-1])]
     return Transcript(tuple(lines), text.lower(), tuple(starts))
-
-
-def _joined(match: re.Match[str]) -> str:
-    """Write a command over several lines on its first one; the others stay empty."""
-    return " ".join(re.split(r"\s*\\\n\s*", match[0]))[:LONGEST_LINE] + "\n" * match[0].count("\n")
 
 
 def _entity(match: re.Match[str]) -> str:
