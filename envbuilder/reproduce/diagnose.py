@@ -198,8 +198,8 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     if lead is None and (answer := _answering(case)) is not None:
         return _of_message(answer, terms.with_values(answer, facts), common)
     if lead is None or symptom:
-        question, apart = GRAMMAR.open_question(about or case.reported.complaints), _told_apart(case)
-        cause, fix = (apart, "") if apart else (filled(question.missing, facts), filled(question.fix, facts))
+        question, apart = GRAMMAR.open_question(about or case.reported.complaints), _told_apart(case, facts)
+        cause, fix = apart or filled(question.missing, facts), filled(question.fix, facts)
         sure: Confidence = "likely" if case.holds("unserved&invisible&capability<3.5") and not apart else "unsure"
         return ReportDiagnosis(cause=cause, confidence=sure, place="unknown", fix=fix, **common)
     lead = msgspec.structs.replace(lead, message=_better("says", lead, facts), fix=_better("fixes", lead, facts))
@@ -246,7 +246,8 @@ def _answering(case: Case) -> MessageMatch | None:
     asked, rows = set(case.reported.complaints), case.messages
     known = [row for row in rows if row.signature == "gpu_created"]
     known += sorted(marked("outside", rows), key=lambda row: -len(row.values))
-    asked_for = case.asks_for_versions and "gpus" in case.facts
+    asked_for = not asked and all(row.known.layer == "fact" for row in rows)  # nothing else is in the report
+    asked_for |= case.asks_for_versions and "gpus" in case.facts
     known += [row for row in marked("answers", rows) if is_title(row) or (asked_for and "asks" in row.known.marks)]
     known += [row for row in reversed(rows) if row.signature == "last_exception"]
     fits = (row for row in causes.standing(known, case) if asked <= (row.known.explains or asked))
@@ -268,8 +269,8 @@ def _fitting(case: Case) -> Facts:
     return {"fitting": ", ".join((f"TensorFlow {reported.tensorflow}", f"CUDA {reported.cuda}", *others))}
 
 
-def _told_apart(case: Case) -> str:
-    """Say which single version the report changes between what works and what fails; '' if it does not say."""
+def _told_apart(case: Case, facts: Facts) -> str:
+    """Compare what works with what fails if the report changes one version between them; '' if it does not say."""
     reported = case.reported
     compared = ("tensorflow", "python", "cuda", "cudnn", "driver")
     others = {name: list(dict.fromkeys(row.value for row in reported.works if row.field == name)) for name in compared}
@@ -277,7 +278,12 @@ def _told_apart(case: Case) -> str:
     name, values = apart[0] if len(apart) == 1 and reported.complaints else ("", [])
     if not name or (failing := getattr(reported, name)) in values:
         return ""
-    return GRAMMAR.told_apart.format(name=GRAMMAR.titles[name], working=listed(values), failing=failing)
+    named = {"name": GRAMMAR.titles[name], "working": listed(values), "failing": failing}
+    other = dataclasses.replace(case, reported=msgspec.structs.replace(reported, tensorflow=values[0]))
+    theirs = (other.release or other.old) if name == "tensorflow" and "invisible" in reported.complaints else None
+    if theirs is not None and theirs.cuda is not None:
+        named |= {"their_cuda": theirs.cuda, **({"one_cuda": ""} if theirs.cuda == facts.get("cuda") else {})}
+    return filled(GRAMMAR.told_apart, {**facts, **named})
 
 
 _WARNED = re.compile(r": [EW] |^[EW](?:0000| tensorflow/)")

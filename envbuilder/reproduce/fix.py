@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -98,16 +98,15 @@ def _fixes(case: Case, diagnosis: ReportDiagnosis) -> Iterator[_Fix | None]:
         yield _stated(case)
     yield _chosen(case, diagnosis)
     yield _documented(case, diagnosis)
-    asked = "invisible" in case.reported.complaints or case.asks_for_versions
-    if lead is Code.NOT_A_GPU_BUILD or (asked and lead is None and diagnosis.confidence == "unsure"):
+    invisible = GRAMMAR.open_question(case.reported.complaints) is GRAMMAR.open_questions["invisible"]
+    if lead is Code.NOT_A_GPU_BUILD or (diagnosis.confidence == "unsure" and (invisible or case.asks_for_versions)):
         yield _stated(case)
 
 
 def _changed(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
     question, catalog, lead = case.question, case.catalog, next(iter(diagnosis.codes), None)
-    mac = any(row.signature == "runs_on_a_mac" for row in case.messages)
     elsewhere = lead is not None and diagnosis.place != "versions" and not cause_of(lead).fixed_by
-    if question is None or elsewhere or case.reported.origin is not None or (mac and not question.gpu):
+    if question is None or elsewhere or case.reported.origin is not None or case.holds("runs_on_a_mac&!a gpu"):
         return None  # versions fix nothing, or are unknown: wheels for macOS are not in the catalogue
     works = Installable(catalog, without=codes_without_kernels())
     if lead is Code.PYTHON_UNSUPPORTED:
@@ -132,10 +131,9 @@ def _chosen(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
     span, early = "" if kernels else by_log, by_log != "" and not versions.at_least(by_log.rpartition("=")[2], "2.1")
     if not _is_choice(case, diagnosis, span) or (kernels and early):
         return None
-    if windows and (kernels or not diagnosis.codes):
-        return choose_here(case, (f"<{FIRST_WITHOUT_WINDOWS_GPU}",), native=True)
-    native = windows and span != "" and not versions.at_least(span.rpartition("=")[2], "2.12")
-    specs = (f"{span},<{FIRST_WITHOUT_WINDOWS_GPU}",) if native else (*filter(None, (span,)), *_any_of(case))
+    opens = kernels or not diagnosis.codes or (span != "" and not versions.at_least(span.rpartition("=")[2], "2.12"))
+    before = (",".join(filter(None, (span, f"<{FIRST_WITHOUT_WINDOWS_GPU}"))),)
+    native, specs = windows and opens, before if windows and opens else (*filter(None, (span,)), *_any_of(case))
     return choose_here(case, specs, span, native=native)
 
 
@@ -231,18 +229,19 @@ def _stated(case: Case) -> _Fix | None:
     reported, catalog, release = case.reported, case.catalog, case.release
     if _is_foreign(case) or not case.gpu or marked("ran", case.messages):
         return None
-    if case.old is not None:
+    if case.old is not None and versions.at_least(case.old.capability, case.capability or "0"):
         return _of_table(case, case.old)
     native = reported.platform == "windows"
     if release is not None:
         specs = [f"=={release.version}", f"=={versions.minor(release.version)}.*"]
         specs = specs[::-1] if "finds_a_part" in case.facts else specs
         return choose_here(case, specs, native=native and _serves_windows(release.version))
-    if reported.tensorflow or case.messages or case.holds("python<3.8") or case.holds("cuda<10.1"):
+    if case.old is None and (case.version or case.messages or case.holds("python<3.8") or case.holds("cuda<10.1")):
         return None  # another time's, or another maker's
     line = versions.line(reported.cuda) if reported.cuda else None
     rows = [row.version for row in catalog.releases() if row.gpu and line is not None and row.cuda == line]
     specs = [*(f">={row},<={rows[-1]}" for row in rows[:1]), *_any_of(case)]
+    specs = [f"{spec},<2" for spec in specs[:-1]] if case.old is not None else specs
     return choose_here(case, specs, native=native and bool(rows) and _serves_windows(rows[0]))
 
 
@@ -310,18 +309,15 @@ def _with_system(near: Near[Question], case: Case) -> Near[Question]:
 
 def _answerable(question: Question, catalog: Catalog) -> Question:
     """Drop versions without a catalogue row, and the forward-compatibility package, which no image contains."""
-    rows = {name: catalog.gpu(name) for name in question.gpus}
-    cudnn = question.cudnn
-    known = cudnn is not None and (not versions.names_line(cudnn) or catalog.cudnn_row(cudnn) is not None)
-    return msgspec.structs.replace(
-        question,
-        gpus=tuple(name for name, row in rows.items() if row is not None and not row.variants),
-        driver=question.driver if question.driver and catalog.branch(question.driver) else None,
-        os=question.os if question.os and catalog.system(question.os) else None,
-        cuda=question.cuda if catalog.toolkit(question.cuda) else None,
-        cudnn=cudnn if known else None,
-        compat=False,
-    )
+    rows = ((name, catalog.gpu(name)) for name in question.gpus)
+    gpus = tuple(name for name, row in rows if row is not None and not row.variants)
+    known: dict[str, Callable[[str], object]] = {
+        "driver": catalog.branch, "os": catalog.system, "cuda": catalog.toolkit,
+        "cudnn": lambda text: not versions.names_line(text) or catalog.cudnn_row(text),
+    }  # fmt: skip
+    texts = ((name, getattr(question, name), find) for name, find in known.items())
+    held = {name: text if text is not None and find(text) else None for name, text, find in texts}
+    return msgspec.structs.replace(question, gpus=gpus, compat=False, **held)
 
 
 def _before_all(question: Question, catalog: Catalog) -> bool:
@@ -330,10 +326,9 @@ def _before_all(question: Question, catalog: Catalog) -> bool:
 
 
 def _removes_cause(near: Near[Question], search: _Search) -> bool:
-    if search.lead is None or not near.changes:
-        return bool(near.changes)
     cause, fields = cause_of(search.lead), {change.field for change in near.changes}
-    if (cause.fixed_by or cause.area == "packages") and not fields & {*cause.fixed_by, *cause.packages}:
+    named = fields & {*cause.fixed_by, *cause.packages}
+    if not fields or ((cause.fixed_by or cause.area == "packages") and not named):
         return False
     return not cause.needs_driver or search.question.driver is not None
 

@@ -89,7 +89,7 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     forms: dict[str, str]
     not_asked: dict[str, tuple[str, ...]]
     of_tensorflow_1: tuple[str, ...]
-    told_apart: str
+    told_apart: tuple[str, ...]
     installs: dict[str, Install | None]
     not_chosen: tuple[str, ...]
     not_proposed: tuple[str, ...]
