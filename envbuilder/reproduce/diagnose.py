@@ -246,14 +246,13 @@ def _answering(case: Case) -> MessageMatch | None:
     asked, rows = set(case.reported.complaints), case.messages
     known = [row for row in rows if row.signature == "gpu_created"]
     known += sorted(marked("outside", rows), key=lambda row: -len(row.values))
-    asked_for = not asked and all(row.known.layer == "fact" for row in rows)  # nothing else is in the report
-    asked_for |= case.asks_for_versions and "gpus" in case.facts
+    alone = not asked and all(row.known.layer in {"noise", "fact"} for row in rows)
+    asked_for = alone or (case.asks_for_versions and "gpus" in case.facts)
     known += [row for row in marked("answers", rows) if is_title(row) or (asked_for and "asks" in row.known.marks)]
     known += [row for row in reversed(rows) if row.signature == "last_exception"]
     fits = (row for row in causes.standing(known, case) if asked <= (row.known.explains or asked))
     # A harmless message is in question if the title quotes it, or if it is the only warning.
     noise = [row for row in rows if row.known.layer == "noise"]
-    alone = not asked and all(row.known.layer in {"noise", "fact"} for row in rows)
     warned = (row for row in noise if alone and _WARNED.search(row.text) is not None)
     return next(itertools.chain(filter(is_title, noise), warned, fits), None)
 

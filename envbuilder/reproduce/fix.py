@@ -226,7 +226,7 @@ _IMAGE = Change("install", "as installed", "a published image")
 
 def _stated(case: Case) -> _Fix | None:
     """Propose the stated release with a CUDA of its own, else releases of the stated CUDA, else of the GPU."""
-    reported, catalog, release = case.reported, case.catalog, case.release
+    reported, release = case.reported, case.release
     if _is_foreign(case) or not case.gpu or marked("ran", case.messages):
         return None
     if case.old is not None and versions.at_least(case.old.capability, case.capability or "0"):
@@ -238,8 +238,8 @@ def _stated(case: Case) -> _Fix | None:
         return choose_here(case, specs, native=native and _serves_windows(release.version))
     if case.old is None and (case.version or case.messages or case.holds("python<3.8") or case.holds("cuda<10.1")):
         return None  # another time's, or another maker's
-    line = versions.line(reported.cuda) if reported.cuda else None
-    rows = [row.version for row in catalog.releases() if row.gpu and line is not None and row.cuda == line]
+    line = versions.line(reported.cuda or "0.0")
+    rows = [row.version for row in case.catalog.releases() if row.gpu and row.cuda == line]
     specs = [*(f">={row},<={rows[-1]}" for row in rows[:1]), *_any_of(case)]
     specs = [f"{spec},<2" for spec in specs[:-1]] if case.old is not None else specs
     return choose_here(case, specs, native=native and bool(rows) and _serves_windows(rows[0]))
@@ -391,8 +391,7 @@ def install_commands(case: Case, fix: _Fix) -> tuple[str, ...]:
     question = case.question or msgspec.structs.replace(near, tensorflow="", python=case.python, cuda=None)
     environment = environment if environment is None or environment.cuda_wheels or not near.gpu else None
     release = distributions(near.tensorflow, near.package, "gpu" if near.gpu else None, catalog)[0]  # it works
-    version = release.version
-    native = reported.platform == "windows" and _serves_windows(version)
+    native = reported.platform == "windows" and _serves_windows(release.version)
     in_wsl = reported.platform == "windows" and not native and near.gpu
     lines = GRAMMAR.ask["wsl"].splitlines() if in_wsl else []
     if near.python and (in_wsl or near.python != question.python):
@@ -406,13 +405,13 @@ def install_commands(case: Case, fix: _Fix) -> tuple[str, ...]:
     elif lines or not {"tensorflow", "package"} <= kept:
         named = {text.partition("=")[0] for text in packages}
         caps = (cap for cap in release.caps if cap.partition("<")[0] not in named)
-        lines += pip_install(map(shlex.quote, (f"{release.package}=={version}", *packages, *caps)))
+        lines += pip_install(map(shlex.quote, (f"{release.package}=={release.version}", *packages, *caps)))
     held = near.cuda is not None and (near.cuda, near.cudnn) == (question.cuda, question.cudnn)
     by_conda = case.place == "conda" and (native or (environment is None and not held))
     if (by_conda or native) and near.gpu and release.cuda is not None and not held:
         way = GRAMMAR.ask["toolkit_of_conda" if by_conda else "toolkit_on_windows"]
         lines += way.format(cuda=release.cuda, cudnn=cudnn_for(release)).splitlines()
-    fields, tag = {change.field for change in changes}, GRAMMAR.published_tags.get(versions.minor(version))
+    fields, tag = {change.field for change in changes}, GRAMMAR.published_tags.get(versions.minor(release.version))
     other = near.cuda != question.cuda or (near.cuda is None and near.tensorflow != question.tensorflow)
     if environment is None and near.gpu and other and not by_conda and not native and tag is not None:
         lines.append(start.format(image=word(f"{PUBLISHED}:{tag}")))
