@@ -72,7 +72,8 @@ def closest_environment(case: Case, diagnosis: ReportDiagnosis) -> tuple[Nearest
     if found is None:
         return None
     (near, changes, wanted, environment), commands = found
-    if case.holds("serving_named") or any(text.startswith(_UNUSABLE.get(case.form, ())) for text in commands):
+    unusable = any(text.startswith(_UNUSABLE.get(case.form, ())) for text in commands)
+    if unusable or any(map(case.holds, GRAMMAR.without_python)):
         return None
     diff = ((f"- {change.field} {change.old}", f"+ {change.field} {new_text(change)}") for change in changes)
     nearest = Nearest(

@@ -94,6 +94,7 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     not_chosen: tuple[str, ...]
     not_proposed: tuple[str, ...]
     not_served: tuple[str, ...]
+    without_python: tuple[str, ...]
     contradicted: dict[str, tuple[str, ...]]
     needs: dict[str, str]
     openings: dict[str, str]

@@ -54,12 +54,6 @@ def table() -> tuple[Recogniser, ...]:
 
 _MOST_EVIDENCE = 1_000
 _MOST_WORKING = 40
-_TEMPLATE = re.compile(
-    r"\((?:[^()\n]{0,80}, or other|e\.g\.|if compiling|if the issue|use command|or github|source or binary|as opposed)"
-    r"[^)\n]{0,120}\)"
-    r"|<!--(?:[^<\n]|<(?!!--)){0,2000}?-->",
-    re.IGNORECASE,
-)
 _FORM_LINES = re.compile(rf"(?m)^[^\w\n]{{0,8}}(?:{phrase('template').pattern})", re.IGNORECASE)
 _BUS = re.compile(r"(?:pciBusID|pci bus id): ([0-9a-fA-F:.]{7,16})", re.ASCII)
 _NUMBERED = re.compile(r"_[0-9]$")
@@ -67,7 +61,7 @@ _NUMBERED = re.compile(r"_[0-9]$")
 
 def cleaned(text: str) -> Transcript:
     """Return the cleaned text without the words of its issue form."""
-    own = _TEMPLATE.sub(" ", text) if "(" in text or "<!--" in text else text
+    own = phrase("hints").sub(" ", text) if "(" in text or "<!--" in text else text
     return clean(_FORM_LINES.sub(lambda lines: "\n" * lines[0].count("\n"), own))
 
 
