@@ -95,7 +95,7 @@ def _fixes(case: Case, diagnosis: ReportDiagnosis) -> Iterator[_Fix | None]:
         yield choose_here(case, (f"<{FIRST_WITHOUT_WINDOWS_GPU}",), native=True)
     yield (changed := _changed(case, diagnosis))
     own = case.release is not None and lead is not None and cause_of(lead).area == "libraries"
-    if changed is not None or own:  # no command installs what is changed, or CUDA has to come from somewhere else
+    if changed is not None or own or (case.asks_for_versions and case.reported.cuda):  # also if no command does it
         yield _stated(case)
     yield _chosen(case, diagnosis)
     yield _documented(case, diagnosis)
@@ -237,12 +237,13 @@ def _stated(case: Case) -> _Fix | None:
         specs = [f"=={release.version}", f"=={versions.minor(release.version)}.*"]
         specs = specs[::-1] if "finds_a_part" in case.facts else specs
         return choose_here(case, specs, native=native and _serves_windows(release.version))
-    if case.old is None and (case.version or case.messages or case.holds("python<3.8") or case.holds("cuda<10.1")):
-        return None  # another time's, or another maker's
     line = versions.line(reported.cuda or "0.0")
     rows = [row.version for row in case.catalog.releases() if row.gpu and row.cuda == line]
-    specs = [*(f">={row},<={rows[-1]}" for row in rows[:1]), *_any_of(case)]
-    specs = [f"{spec},<2" for spec in specs[:-1]] if case.old is not None else specs
+    early = not rows and (case.holds("python<3.8") or case.holds("cuda<10.1"))
+    if case.old is None and (case.version or early or any(row.known.code for row in case.messages)):
+        return None  # another time's, or another maker's
+    others = [] if case.asks_for_versions else ["<2"] if case.old is not None else [*_any_of(case)]
+    specs = [f">={rows[0]},<={rows[-1]}{',<2' * (case.old is not None)}", *others] if rows else others
     return choose_here(case, specs, native=native and bool(rows) and _serves_windows(rows[0]))
 
 

@@ -166,7 +166,7 @@ class Case:
         ran = bool(marked("ran", self.messages))
         branch = self.catalog.branch(reported.driver) if reported.platform != "windows" else None
         driver_cuda = reported.driver_cuda or (branch.cuda if branch is not None else None)
-        cuda = self.release.cuda if self.release is not None else None
+        cuda = built.cuda if (built := self.release or self.old) is not None else None
         sources = {(row.field, row.trust) for row in reported.evidence}
         said = {row.trust for row in reported.evidence if (row.field, row.value) == ("cuda", reported.cuda)}
         listed = [row.source for row in reported.evidence if row.trust is Trust.LISTED]
@@ -195,7 +195,7 @@ class Case:
             "driver_parts_differ": len({versions.key_or_none(text or "") for text in parts}) > 1,
             "driver_behind": driver_cuda and cuda and not versions.at_least(driver_cuda, versions.line(cuda)),
             "cuda_of_driver": said == {Trust.MENTIONED} and driver_cuda == reported.cuda,
-            "own_cuda": reported.origin == "source" and cuda and versions.line(reported.cuda or cuda) != cuda,
+            "own_cuda": reported.origin == "source" and (not cuda or versions.line(reported.cuda or cuda) != cuda),
             "python_unfit": self.python and self.release and self.python not in self.release.pythons,
             "unserved": self.capability and not self.catalog.with_code_for(self.capability),
             "served": self.release and self.release.version in self.catalog.with_code_for(self.capability or "0.0"),

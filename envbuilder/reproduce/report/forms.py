@@ -150,8 +150,7 @@ def columns(transcript: Transcript) -> Iterator[ReportStatement]:
         rows = number
         if listing or _KNOWN.match(row[1]):
             wide = listing or "  " in line.strip()
-            pair = 2
-            if wide or (len(line.split()) == pair and not row[1].lower().startswith("cud")):
+            if wide or (len(line.split()) == 2 and not row[1].lower().startswith("cud")):  # noqa: PLR2004 - a name and a version
                 yield from package(row[1], row[2], number, line, Trust.LISTED if wide else Trust.MENTIONED)
 
 

@@ -81,8 +81,9 @@ def read(text: str, transcript: Transcript | None = None) -> Reported:
     chosen, contradictions = scalars(statements)
     names, gpu_contradictions = gpus(statements)
     values = {field: row.value for field, row in chosen.items()}
-    asked = "install" in values or ("origin" in chosen and chosen["origin"].source in {"form", "Bazel"})
-    if asked and values.get("origin") == "source" and values.get("install") != "source":
+    own = values.get("origin") == "source" and chosen["origin"].trust is not Trust.LISTED
+    asked = own and ("install" in values or chosen["origin"].source in {"form", "Bazel"})
+    if asked and values.get("install") != "source":
         del values["origin"]  # many people answer the question about Bazel without building, or tried both
     if "platform" not in values and "os" in values:
         values["platform"] = platform_of(values["os"])
