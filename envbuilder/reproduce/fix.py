@@ -197,7 +197,7 @@ def _documented(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
     """Propose the tested build of a release before the catalogue, if that may remove the cause."""
     codes = diagnosis.codes if diagnosis.codes[:1] == (Code.PACKAGE_CONFLICT,) else diagnosis.codes[:1]
     libraries = codes == (Code.NOT_INSTALLABLE,) or any(cause_of(code).area == "libraries" for code in codes)
-    found = _of_table(case, case.old) if case.old is not None and libraries and not _is_foreign(case) else None
+    found = _stated(case) if case.old is not None and libraries else None
     return found if found is not None and found.changes[0].field != "install" else None
 
 
