@@ -34,7 +34,7 @@ class FleetHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     gpus: tuple[GpuText, ...] = ()
     arch: Arch | None = None
     count: HostCount = 1
-    labels: dict[str, str] = {}
+    labels: dict[Annotated[str, TEXTS["node label"]], Annotated[str, TEXTS["node value"]]] = {}
     constraint: ConstraintText = ""
 
 

@@ -78,13 +78,12 @@ def test_host_class_without_a_constraint_or_labels_is_refused_and_a_pod_without_
 
 
 @pytest.mark.parametrize("text", ["a b", "a\nb", "$(id)", "a;b", "'", "a100 --wrap=x"])
-def test_constraint_with_a_command_is_an_error_of_the_fleet_file(text: str, tmp_path: Path) -> None:
-    (tmp_path / "fleet.yaml").write_bytes(b"- " + msgspec.json.encode({"name": "x", "constraint": text}) + b"\n")
-    with pytest.raises(InputError, match="constraint"):
-        read_fleet(tmp_path / "fleet.yaml")
-    (tmp_path / "fleet.yaml").write_text("[]")
-    with pytest.raises(InputError, match="the list is empty"):
-        read_fleet(tmp_path / "fleet.yaml")
+def test_text_that_selects_no_node_is_an_error_of_the_fleet_file(text: str, tmp_path: Path) -> None:
+    given: tuple[dict[str, Any], ...] = ({"constraint": text}, {"labels": {"pool": text}}, {"labels": {text: "x"}})
+    for content in (*(b"- %b\n" % msgspec.json.encode({"name": "x", **one}) for one in given), b"[]"):
+        (tmp_path / "fleet.yaml").write_bytes(content)
+        with pytest.raises(InputError, match=r"constraint|labels|the list is empty"):
+            read_fleet(tmp_path / "fleet.yaml")
 
 
 def run(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
