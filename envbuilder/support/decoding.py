@@ -53,7 +53,9 @@ def damaged(what: str) -> Iterator[None]:
         struct.error,
         zlib.error,
     ) as error:
-        raise DamagedError(f"{what}: {(str(error) or type(error).__name__)[:_SHOWN]}") from error
+        why = str(error).partition("; use sys.")[0] or type(error).__name__
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else why
+        raise DamagedError(f"{what}: {why[:_SHOWN]}") from error
 
 
 def ready(kind: object) -> None:
