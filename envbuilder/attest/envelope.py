@@ -119,7 +119,8 @@ class KeyOpener:
 
     def open(self, content: bytes) -> Opened | Unread:
         """Open a sealed document, or say why its signer is not trusted. Raises PublishError for any other content."""
-        parts = _parts(content)
+        # Its content says what it is, not the type that it was published under.
+        parts: dict[str, msgspec.Raw] = parsed(content, dict[str, msgspec.Raw], "a DSSE envelope")
         envelope: Envelope = parsed(parts.get("dsseEnvelope", content), Envelope, "a DSSE envelope")
         payload, signatures = decoded(envelope.payload), {decoded(one["sig"]) for one in envelope.signed}
         message = pae(envelope.payload_type, payload)
@@ -139,11 +140,6 @@ class KeyOpener:
         given = ", ".join([*(keyid[:16] for keyid in self.names[:5]), *(["…"] if self.names[5:] else [])])
         text = f"signed by {claimants}, not by a trusted key (given: {given})"
         return Unread(Reason.UNTRUSTED_KEY, text, blocks=False)
-
-
-def _parts(content: bytes) -> dict[str, msgspec.Raw]:
-    """Return the fields of a document: its content says what it is, not the type that it was published under."""
-    return dict(parsed(content, dict[str, msgspec.Raw], "a DSSE envelope"))
 
 
 def decoded(text: str) -> bytes:
@@ -174,6 +170,9 @@ def _within(document: object) -> Iterator[bytes]:
                     yield msgspec.json.encode({name: part[name] for name in part.keys() - roots | {root}})
             case list() as several:
                 waiting += several
+            case str() as text if text.lstrip()[:1] in ("{", "[", '"'):
+                with suppress(MalformedError):
+                    waiting.append(parsed(text.encode(), object, "one document"))
 
 
 _REACHABLE = "is it reachable (curl -I https://tuf-repo-cdn.sigstore.dev)? or use --key"
@@ -220,7 +219,7 @@ class SigstoreOpener:
         return (self.identity,)
 
     def open(self, content: bytes) -> Opened | Unread:
-        if "payload" in _parts(content):
+        if "payload" in parsed(content, dict[str, msgspec.Raw], "a DSSE envelope"):
             return Unread(Reason.UNTRUSTED_KEY, f"signed by a key; only {self.identity} is trusted", blocks=False)
         sigstore = _sigstore()
         try:

@@ -759,6 +759,7 @@ STATEMENTS = [
         Row(f"a FAILED {name}", after_good(sealed_as(ENVELOPE, form)), "FAILED")
         for name, form in (
             ("after a byte order mark", lambda sealed: BOM_UTF8 + sealed),
+            ("in a text of JSON", lambda sealed: json.dumps([{"text": json.dumps(sealed.decode())}]).encode()),
             ("in UTF-16", lambda sealed: sealed.decode().encode("utf-16")),
             ("in UTF-32 without a mark", lambda sealed: sealed.decode().encode("utf-32-be")),
             ("in a bundle with the field's other name", lambda one: bundled(one).replace(b"dsseEnv", b"dsse_env")),
