@@ -49,6 +49,9 @@ def predict(case: Case) -> tuple[Finding, ...]:
     ruled = tuple(terms.with_command(row, case) for row in forecasts if cause_of(row.code).area not in outranked)
     names = () if case.reported.install == "conda" else DISTRIBUTIONS  # conda's tensorflow-gpu has no files
     held = {name: release_of(text) for name in names if (text := _installed(name, case.reported))}
+    wanted = versions.line(case.reported.cuda or "0.0")  # of two, the one of the stated CUDA is kept
+    built = {one: row.cuda for one in held if (row := case.catalog.release(held[one], one)) is not None}
+    held = dict(sorted(held.items(), key=lambda one: built.get(one[0]) != wanted))
     predicted = tuple(
         row if row.code in proved or explains(row.code, case.reported) else as_remark(row)
         for row in (*elsewhere, *side_by_side(held, case.catalog), *ruled)
@@ -149,6 +152,7 @@ def _other_system(case: Case, shown: tuple[Finding, ...]) -> Iterator[Finding]:
 
 Confidence = Literal["certain", "likely", "unsure"]
 """``certain`` if a log line proves it, ``likely`` if it follows from stated versions, or ``unsure``."""
+_WARNED = re.compile(r": [EW] |^[EW](?:0000| tensorflow/)")
 
 
 class ReportDiagnosis(msgspec.Struct, frozen=True, kw_only=True):
@@ -285,12 +289,10 @@ def _told_apart(case: Case, facts: Facts) -> str:
     return filled(GRAMMAR.told_apart, {**facts, **named})
 
 
-_WARNED = re.compile(r": [EW] |^[EW](?:0000| tensorflow/)")
-
-
 def _after(lead: Finding, case: Case, told: list[Finding]) -> Finding | None:
     if lead.code is Code.PACKAGE_CONFLICT and not lead.message.startswith("Line "):
-        by_rule = (row for row in told if not row.message.startswith("Line "))
+        kept = case.version is None or f"=={case.version}" in lead.fix
+        by_rule = (row for row in told if kept and not row.message.startswith("Line "))
         return next((row for row in by_rule if cause_of(row.code).area == "libraries"), None)
     if cause_of(lead.code).area != "libraries" or case.question is None or case.reported.platform == "windows":
         return None

@@ -222,9 +222,6 @@ def _of_table(case: Case, row: OldRelease) -> _Fix | None:
     return _Fix(near, changes, Combination(tensorflow=version), None) if changes else None
 
 
-_IMAGE = Change("install", "as installed", "a published image")
-
-
 def _stated(case: Case) -> _Fix | None:
     """Propose the stated release with a CUDA of its own, else releases of the stated CUDA, else of the GPU."""
     reported, release = case.reported, case.release
@@ -252,9 +249,6 @@ def _changes(new: dict[str, str], reported: Reported) -> tuple[Change, ...]:
     rows = ((name, getattr(reported, name), text) for name, text in new.items())
     apart = (row for row in rows if not row[1] or row[1][: len(row[2])] != row[2][: len(row[1])])
     return tuple(Change(name, old or _UNSTATED[name], text) for name, old, text in apart)
-
-
-_UNSTATED = {"tensorflow": "(not stated)", "cuda": "as installed", "cudnn": "as installed"}
 
 
 def known_gpus(case: Case) -> tuple[str, ...]:
@@ -371,6 +365,8 @@ def _bounded(name: str, search: _Search) -> Near[Question] | None:
     return found._replace(combination=bounded, changes=(change,))
 
 
+_IMAGE = Change("install", "as installed", "a published image")
+_UNSTATED = {"tensorflow": "(not stated)", "cuda": "as installed", "cudnn": "as installed"}
 _WHY = "The closest compatible environment for a report."
 _UNUSABLE = {" in notebook": ("docker", "uv"), " in r": ("docker", "wsl")}  # where there is one Python, or no R
 _BROUGHT = {"tensorflow", "package", "install", "cuda", "cudnn"}  # each change takes more than a package

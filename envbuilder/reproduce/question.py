@@ -225,7 +225,8 @@ class Case:
     @cached_property
     def driver_fits(self) -> str | None:
         """Whether the stated driver serves the CUDA of the release, or the stated one; conda chooses a CUDA itself."""
-        cuda, driver = self.release.cuda if self.release else self.reported.cuda, self.reported.driver
+        built, driver = self.release or self.old, self.reported.driver
+        cuda = built.cuda if built is not None else self.reported.cuda
         if cuda is None or driver is None or self.place in {"conda", "windows"}:
             return None
         rows = [(row.version, row.driver) for row in self.catalog.cuda if row.driver]
@@ -261,7 +262,11 @@ class Case:
             return None
         tried = [row for row in self.reported.evidence if row.field == "tensorflow"]
         ordered = {row.trust for row in tried} <= {Trust.ORDERED, Trust.LISTED}
-        if "installing" in self.reported.complaints and ordered and len({row.value for row in tried}) > 1:
+        if (
+            "installing" in self.reported.complaints
+            and ordered
+            and len({versions.minor(row.value) for row in tried}) > 1
+        ):
             return None  # several were tried in vain: none of them is meant
         stated = release_of(self.reported.tensorflow)
         if self.catalog.version(stated) is not None or not is_version(stated) or not Version(stated).is_prerelease:
