@@ -281,6 +281,7 @@ def _told_apart(case: Case, facts: Facts) -> str:
     name, values = apart[0] if len(apart) == 1 and reported.complaints else ("", [])
     if not name or (failing := getattr(reported, name)) in values:
         return ""
+    values = [one for one in values if not any(versions.is_prefix(one, full) for full in values if full != one)]
     named = {"name": GRAMMAR.titles[name], "working": listed(values), "failing": failing}
     other = dataclasses.replace(case, reported=msgspec.structs.replace(reported, tensorflow=values[0]))
     theirs = (other.release or other.old) if name == "tensorflow" and "invisible" in reported.complaints else None

@@ -139,7 +139,6 @@ def _chosen(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
 
 
 def _any_of(case: Case) -> tuple[str, str]:
-    """Return the range up to the newest release that finds its own CUDA, then any."""
     own_cuda = (row.version for row in case.catalog.releases() if row.and_cuda and row.finds_cuda == "wheels")
     return f"<={[version for version in own_cuda if versions.is_final(version)][-1]}", ""
 
@@ -240,8 +239,10 @@ def _stated(case: Case) -> _Fix | None:
     if case.old is None and (case.version or early or any(row.known.code for row in case.messages)):
         return None  # another time's, or another maker's
     others = [] if case.asks_for_versions else ["<2"] if case.old is not None else [*_any_of(case)]
-    specs = [f">={rows[0]},<={rows[-1]}{',<2' * (case.old is not None)}", *others] if rows else others
-    return choose_here(case, specs, native=native and bool(rows) and _serves_windows(rows[0]))
+    native = native and bool(rows) and _serves_windows(rows[0])
+    last = ",<2" if case.old is not None else f",<{FIRST_WITHOUT_WINDOWS_GPU}" if native else ""
+    specs = [f">={rows[0]},<={rows[-1]}{last}", *others] if rows else others
+    return choose_here(case, specs, native=native)
 
 
 def _changes(new: dict[str, str], reported: Reported) -> tuple[Change, ...]:

@@ -141,6 +141,7 @@ _FRAME = re.compile(r'^\s{0,8}File "(?P<file>[^"\n]{1,300})"|^(?P<cell><ipython-
 _PACKAGE = re.compile(r"(?:site|dist)-packages[\\/](?P<package>[A-Za-z0-9_]{2,40})\b")
 _IMPORTS = re.compile(r"^\s{0,12}(?:-{2,5}> ?[0-9]{1,4} )?(?:import|from) ")
 _RAISED = re.compile(r"^\s{0,4}(?:E +)?(?:[a-z_]{1,40}\.){0,6}(?P<kind>[A-Z][A-Za-z]{2,40}Error)\b:?(?P<said>.{0,300})")
+_FROM = re.compile(r"cannot import name '\w{1,60}' from '(?P<package>\w{1,40})[.']")
 _WIDEST_TRACE = 60  # lines between two frames of a traceback: source code and carets
 _LONGEST = 400
 
@@ -170,9 +171,6 @@ def _ends_of_traces(transcript: Transcript, known: tuple[MessageMatch, ...]) -> 
             named.add(signature)
             yield MessageMatch(signature=signature, line=number, text=line.strip()[:_LONGEST], exact=False)
         packages = []
-
-
-_FROM = re.compile(r"cannot import name '\w{1,60}' from '(?P<package>\w{1,40})[.']")
 
 
 def _end_of(raised: re.Match[str], packages: list[str], *, imports: bool) -> str | None:

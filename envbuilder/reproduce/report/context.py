@@ -28,7 +28,9 @@ Side = Literal["fails", "works", "wanted"]
 
 
 def setup_of(line: str, start: int, end: int, *, said: bool = True) -> Side:
-    if (said and _says_it_works(clause(line, start, end))) or is_way_out(line, start):
+    aside = next((one for one in phrase("aside").finditer(line) if one.start() < start and end < one.end()), None)
+    around = line if aside is None else f"{line[: aside.start()]}{' ' * len(aside[0])}{line[aside.end() :]}"
+    if (said and any(_says_it_works(clause(text, start, end)) for text in (line, around))) or is_way_out(line, start):
         return "works"
     demands = phrase("demands").search(line, _begin(line, start), start) or phrase("bound").match(line, end)
     return "wanted" if said and demands is not None else "fails"
@@ -111,8 +113,7 @@ def _sentences(lines: list[str]) -> Iterator[str]:
             yield line[:_LONGEST]
 
 
-SHORTEST = 15.0  # the shortest reported pause, in seconds, between two log lines; users ask about much longer ones
-
+SHORTEST = 15.0  # the shortest reported pause, in seconds, between two log lines: users ask about much longer ones
 LONGEST = 3_600.0  # a longer gap, in seconds, lies between two runs
 _MOST_TIMED_LINES = 3_000
 _MOST_PAUSES = 12
