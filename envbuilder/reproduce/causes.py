@@ -187,16 +187,16 @@ def other_builds(case: Case) -> tuple[Finding, ...]:
     origin, complaints = case.reported.origin, set(case.reported.complaints)
     if origin is None:
         return tuple(_never_opened(case))
-    if origin == "conda" and complaints and complaints.isdisjoint({"invisible", "slow"}):
-        return ()  # whether conda's build has CUDA explains no other complaint
+    explained = {"conda": {"invisible", "slow"}, "source": {"invisible", "breaks", "import", "building"}}
+    if complaints and complaints.isdisjoint(explained.get(origin, complaints)):
+        return ()  # the CUDA of such a build explains no other complaint
     rows = (row.text for row in case.reported.evidence if (row.field, row.value) == ("origin", origin))
     return (finding(Code.OTHER_BUILD, origin, found=next(rows, "")[:200]),)
 
 
 def _never_opened(case: Case) -> Iterator[Finding]:
     """Find a library that the stated release never opens: another TensorFlow printed that log."""
-    release, others = case.release, {row.field for row in case.reported.works}
-    others |= {row.field for row in case.reported.contradictions}
+    release, others = case.release, {row.field for row in (*case.reported.works, *case.reported.contradictions)}
     if release is None or not release.libraries or "tensorflow" in others:
         return
     of_cudnn = {row.line for row in case.messages if row.signature == "cublas_not_loaded"}  # cuDNN's own loader
