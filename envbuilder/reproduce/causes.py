@@ -169,7 +169,7 @@ def by_toolkit(case: Case) -> tuple[Finding, ...]:
     if not last or newest is None or key(newest) <= key(last):
         return ()
     fails = not versions.at_least(cuda, "10.0") and complaints_of(reported) & {"stuck", "breaks", "wrong"}
-    silent = fails and not any(row.known.code for row in case.messages)
+    silent = fails and not any(row.known.code or row.signature == "machine_restarts" for row in case.messages)
     if silent or not same_major(newest, last) or marked("memory", case.messages):  # own kernels run on the same major
         return (finding(Code.GPU_UNSUPPORTED_BY_CUDA, "toolkit", newest=newest, cuda=cuda, last=last),)
     return ()
