@@ -196,9 +196,8 @@ def other_builds(case: Case) -> tuple[Finding, ...]:
 
 def _never_opened(case: Case) -> Iterator[Finding]:
     """Find a library that the stated release never opens: another TensorFlow printed that log."""
-    release, others = case.release, {row.field for row in case.reported.works}
-    others |= {row.field for row in case.reported.contradictions}
-    if release is None or not release.libraries or "tensorflow" in others:
+    others = {row.field for row in case.reported.works} | {row.field for row in case.reported.contradictions}
+    if (release := case.release) is None or not release.libraries or "tensorflow" in others:
         return
     of_cudnn = {row.line for row in case.messages if row.signature == "cublas_not_loaded"}  # cuDNN's own loader
     for row in case.messages:
