@@ -99,8 +99,9 @@ def _fixes(case: Case, diagnosis: ReportDiagnosis) -> Iterator[_Fix | None]:
         yield _stated(case)
     yield _chosen(case, diagnosis)
     yield _documented(case, diagnosis)
-    invisible = GRAMMAR.open_question(case.reported.complaints) is GRAMMAR.open_questions["invisible"]
-    if lead is Code.NOT_A_GPU_BUILD or (diagnosis.confidence == "unsure" and (invisible or case.asks_for_versions)):
+    question = case.holds("!container") and GRAMMAR.open_question(case.reported.complaints)
+    asked = case.asks_for_versions or question is GRAMMAR.open_questions["invisible"]
+    if lead is Code.NOT_A_GPU_BUILD or (diagnosis.confidence == "unsure" and asked):
         yield _stated(case)
 
 
@@ -170,20 +171,17 @@ def choose_here(case: Case, specs: Sequence[str] = ("",), span: str = "", *, nat
     ends = dict.fromkeys(span[2:].removesuffix(".99").split(",<="))
     by_log = f"{' to '.join(ends)} by the log" if span else "(not stated)"
     stated = release_of(reported.tensorflow or "")
-    first = Change("tensorflow", reported.tensorflow or by_log, made.tensorflow)
+    named = stated != "" and versions.is_prefix(stated, made.tensorflow)
+    first = () if named else (Change("tensorflow", reported.tensorflow or by_log, made.tensorflow),)
     brought = {name: versions.line(getattr(near, name)) for name in ("cuda", "cudnn") if native}
-    if versions.same_major(reported.cudnn, built.cudnn) and versions.at_least(reported.cudnn or "0", built.cudnn or ""):
-        brought.pop("cudnn", "")
+    for name, floor in (("cuda", "11.2"), ("cudnn", "0")):  # from CUDA 11.2 on the files of a major keep their names
+        old, new = getattr(reported, name), getattr(built, name) or "0"
+        if versions.same_major(old, new) and versions.at_least(old, new) and versions.at_least(new, floor):
+            brought.pop(name, "")
     brought |= {"python": made.python} if case.python else {}
-    changes = (
-        *(() if stated and versions.is_prefix(stated, made.tensorflow) else (first,)),
-        *_changes(brought, reported),
-    )
-    if (
-        not native
-        and case.release is not None
-        and versions.minor(case.release.version) == versions.minor(made.tensorflow)
-    ):
+    changes = (*first, *_changes(brought, reported))
+    same_line = case.release is not None and versions.minor(case.release.version) == versions.minor(made.tensorflow)
+    if same_line and not native:
         way = None if made.cuda_wheels else "CUDA of conda-forge" if case.place == "conda" else _IMAGE.new
         old = "CUDA of the system" if case.question and case.question.install == "system" else _IMAGE.old
         changes = (*changes, Change("install", old, way))
