@@ -311,7 +311,7 @@ def _decisive(lead: Finding, messages: tuple[MessageMatch, ...]) -> MessageMatch
 
 def deciding_commands(case: Case, complaints: tuple[Complaint, ...] | None = None) -> tuple[str, ...]:
     reported, place = case.reported, case.place
-    ends = (case.form.replace(" ", "_") or "_", "_on_windows" if reported.platform == "windows" else "_", "")
+    ends = (case.form.replace(" ", "_") or "_", f"_on_{reported.platform}", "")
     known = {name for name, conditions in GRAMMAR.not_asked.items() if any(map(case.holds, conditions))}
     wanted = GRAMMAR.open_question((reported.origin or "", *(complaints or reported.complaints))).ask
     texts = {name: [GRAMMAR.ask.get(f"{name}{end}", "") for end in ends] for name in wanted if name not in known}
