@@ -367,7 +367,7 @@ def _bounded(name: str, search: _Search) -> Near[Question] | None:
 _IMAGE = Change("install", "as installed", "a published image")
 _UNSTATED = {"tensorflow": "(not stated)", "cuda": "as installed", "cudnn": "as installed"}
 _WHY = "The closest compatible environment for a report."
-_UNUSABLE = {" in notebook": ("docker", "uv"), " in r": ("docker", "wsl")}  # where there is one Python, or no R
+_UNUSABLE = {" in notebook": ("docker", "uv", "wheels="), " in r": ("docker", "wsl")}  # one Python, or no R
 _BROUGHT = {"tensorflow", "package", "install", "cuda", "cudnn"}  # each change takes more than a package
 
 
