@@ -94,7 +94,8 @@ def _fixes(case: Case, diagnosis: ReportDiagnosis) -> Iterator[_Fix | None]:
     if lead is Code.NOT_A_GPU_BUILD and case.holds("windows&python>=3.7,<3.11&cuda>=11,<12"):
         yield choose_here(case, (f"<{FIRST_WITHOUT_WINDOWS_GPU}",), native=True)
     yield (changed := _changed(case, diagnosis))
-    own = case.release is not None and lead is not None and cause_of(lead).area == "libraries"
+    own = case.release is not None and lead is not None
+    own = own and (lead is Code.DRIVER_TOO_OLD or cause_of(lead).area == "libraries")
     if changed is not None or own or (case.asks_for_versions and case.reported.cuda):  # also if no command does it
         yield _stated(case)
     yield _chosen(case, diagnosis)
@@ -198,10 +199,6 @@ def _documented(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
     return found if found is not None and found.changes[0].field != "install" else None
 
 
-def _is_foreign(case: Case) -> bool:
-    return case.reported.origin not in {None, "conda"} or any(map(case.holds, GRAMMAR.not_proposed))
-
-
 def _of_table(case: Case, row: OldRelease) -> _Fix | None:
     """Propose a tested build before the catalogue; a published image brings its CUDA where nothing else differs."""
     reported, windows = case.reported, case.reported.platform == "windows"
@@ -222,7 +219,8 @@ def _of_table(case: Case, row: OldRelease) -> _Fix | None:
 def _stated(case: Case) -> _Fix | None:
     """Propose the stated release with a CUDA of its own, else releases of the stated CUDA, else of the GPU."""
     reported, release = case.reported, case.release
-    if _is_foreign(case) or not case.gpu or marked("ran", case.messages):
+    foreign = reported.origin not in {None, "conda"} or any(map(case.holds, GRAMMAR.not_proposed))
+    if foreign or not case.gpu or marked("ran", case.messages):
         return None
     if case.old is not None and versions.at_least(case.old.capability, case.capability or "0"):
         return _of_table(case, case.old)
@@ -232,13 +230,15 @@ def _stated(case: Case) -> _Fix | None:
         specs = specs[::-1] if "finds_a_part" in case.facts else specs
         return choose_here(case, specs, native=native and _serves_windows(release.version))
     line = versions.line(reported.cuda or "0.0")
-    rows = [row.version for row in case.catalog.releases() if row.gpu and row.cuda == line]
+    built = [row for row in case.catalog.releases() if row.gpu]
+    rows = [row.version for row in built if row.cuda == line]
     early = not rows and (case.holds("python<3.8") or case.holds("cuda<10.1"))
+    rows = rows or [row.version for row in built if case.holds("cuda>=11") and versions.same_major(row.cuda, line)]
     if case.old is None and (case.version or early or any(row.known.code for row in case.messages)):
         return None  # another time's, or another maker's
     others = [] if case.asks_for_versions else ["<2"] if case.old is not None else [*_any_of(case)]
     native = native and bool(rows) and _serves_windows(rows[0])
-    last = ",<2" if case.old is not None else f",<{FIRST_WITHOUT_WINDOWS_GPU}" if native else ""
+    last = ",<2" if case.old is not None else f",<{FIRST_WITHOUT_WINDOWS_GPU}" if native else f",{_any_of(case)[0]}"
     specs = [f">={rows[0]},<={rows[-1]}{last}", *others] if rows else others
     return choose_here(case, specs, native=native)
 
