@@ -22,6 +22,7 @@ BUNDLES = "application/vnd.dev.sigstore.bundle"
 BUNDLE = f"{BUNDLES}.v0.3+json"  # which cosign and admission controllers read; any version begins so
 STATEMENTS = (ENVELOPE, BUNDLES)
 _ROOTS = frozenset(("payload", "dsseEnvelope"))  # of an envelope and of a bundle
+_SHORTEST = 40  # characters of an envelope: its fields alone have more
 _FIELDS = ("payload", "payloadType", "signatures", "sig", "keyid", "dsseEnvelope", "verificationMaterial", "publicKey")
 
 
@@ -150,18 +151,27 @@ def decoded(text: str) -> bytes:
 
 
 def readings(content: bytes) -> tuple[bytes, ...]:
-    """Return each envelope and bundle in a document, or in its lines, as each reader takes it; else the document."""
-    found, parts = decoding.readings(content, MAX_VALUES, _FIELDS), dict[bytes, None]()
-    for reading in found:
-        for text in (reading, b"[%b]" % b",".join(line for line in reading.splitlines() if line.strip())):
+    """Return each envelope and bundle in a document, as each reader takes it; else the document."""
+    whole = decoding.readings(content, MAX_VALUES, _FIELDS)
+    several = b"[%b]" % b",".join(_objects(whole[0].decode(errors="replace")))
+    texts = (one.decode(errors="replace") for one in (*whole, *decoding.readings(several, MAX_VALUES, _FIELDS)))
+    return tuple(dict.fromkeys(part for text in texts for part in _within(text))) or whole
+
+
+def _objects(text: str) -> Iterator[bytes]:
+    """Yield the objects in lines, or one after the other, whatever is around them; none of what is one document."""
+    with suppress(MalformedError):
+        parsed(text.encode(), object, "one document")
+        return
+    for part in (*re.split(r"(?<=\})\s*(?=\{)", text), *text.splitlines()):
+        if len(one := part[part.find("{") : part.rfind("}") + 1].encode()) >= _SHORTEST:
             with suppress(MalformedError):
-                parts |= dict.fromkeys(_within(parsed(text, object, "one document")))
-                break
-    return tuple(parts) or found
+                parsed(one, object, "one document")
+                yield one
 
 
-def _within(document: object) -> Iterator[bytes]:
-    waiting = [document]
+def _within(text: str) -> Iterator[bytes]:
+    waiting: list[object] = [text]
     while waiting:
         match waiting.pop():
             case dict() as part:
@@ -170,9 +180,9 @@ def _within(document: object) -> Iterator[bytes]:
                     yield msgspec.json.encode({name: part[name] for name in part.keys() - roots | {root}})
             case list() as several:
                 waiting += several
-            case str() as text if text.lstrip()[:1] in ("{", "[", '"'):
+            case str() as said if said.lstrip()[:1] in ("{", "[", '"'):
                 with suppress(MalformedError):
-                    waiting.append(parsed(text.encode(), object, "one document"))
+                    waiting.append(parsed(said.encode(), object, "one document"))
 
 
 _REACHABLE = "is it reachable (curl -I https://tuf-repo-cdn.sigstore.dev)? or use --key"

@@ -83,16 +83,11 @@ def read(lists: Iterable[tuple[str, bytes]], content: Content) -> ImagePackages:
 
 def _debian(text: str, content: Content) -> Iterator[ImagePackage]:
     for fields in dpkg_status.installed(text):
-        name = fields["Package"]
-        yield ImagePackage(
-            "deb",
-            name,
-            fields.get("Version", ""),
-            fields.get("Architecture", ""),
-            dpkg_status.licences(decoding.lossy(content(f"usr/share/doc/{name}/copyright") or b"")),
-            source=fields.get("Source", "").replace("(", "").replace(")", ""),
-            requires=dpkg_status.requires(fields.get("Pre-Depends", ""), fields.get("Depends", "")),
-        )
+        name, version, arch = fields["Package"], fields.get("Version", ""), fields.get("Architecture", "")
+        licences = dpkg_status.licences(decoding.lossy(content(f"usr/share/doc/{name}/copyright") or b""))
+        source = fields.get("Source", "").replace("(", "").replace(")", "")
+        requires = dpkg_status.requires(fields.get("Pre-Depends", ""), fields.get("Depends", ""))
+        yield ImagePackage("deb", name, version, arch, licences, source=source, requires=requires)
 
 
 def _python(text: str, path: str) -> Iterator[ImagePackage]:

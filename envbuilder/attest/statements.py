@@ -51,12 +51,8 @@ def resource(name: str, digest: str) -> Resource:
 
 
 def about(name: str, digest: str, predicate_type: str, predicate: Any) -> Statement:  # noqa: ANN401 - any Struct or dict
-    return Statement(
-        type=STATEMENT,
-        subject=(resource(name, digest),),
-        predicate_type=predicate_type,
-        predicate=msgspec.Raw(msgspec.json.encode(predicate, order="deterministic")),
-    )
+    said, subject = msgspec.Raw(msgspec.json.encode(predicate, order="deterministic")), (resource(name, digest),)
+    return Statement(type=STATEMENT, subject=subject, predicate_type=predicate_type, predicate=said)
 
 
 def encode(statement: Statement) -> bytes:

@@ -144,7 +144,7 @@ def read_statements(repository: Repository, manifest: Manifest, openers: Openers
             signers = tuple(dict.fromkeys((*first.signed_by, *one.signed_by)))
             each[content] = replace(first, signed_by=signers, copies=first.copies | {stored})
     if listed.unlisted is not None:
-        text = f"the tags were not listed, where a statement may be that the list lacks: {listed.unlisted.message}"
+        text = f"not all tags were read, where a statement may be that the list lacks: {listed.unlisted.message}"
         problems += (_unread("", listed.unlisted.fault, text),)
     return (*problems, *_below(repository, manifest, openers), *each.values())
 

@@ -26,6 +26,7 @@ MAX_ENTRIES = 20_000  # attached documents of any type: more could not be read i
 
 _OK, _NO_API = 200, (400, 404, 405, 501)  # with and without the referrers API
 _TAG = re.compile(r"sha256-([0-9a-f]{64})(\.[0-9a-f]{16})?\Z")
+_Lists = tuple[dict[str, str], dict[str, str] | None, RegistryRefusedError | None]
 _Own = tuple[tuple[Manifest, ...], RegistryRefusedError | None]
 _NotFiltered = Annotated[str, msgspec.Meta(pattern=r"\A(?!org\.opencontainers\.referrers\.filtersApplied\Z)")]
 
@@ -103,15 +104,14 @@ def attach(
 def confirm(repository: Repository, subject: str, documents: tuple[Descriptor, ...]) -> None:
     """Read each back, as `verify` does, and find it in the list. Raises InfrastructureError if one stays missing."""
     for attempt in range(ATTEMPTS):
-        tagged, from_api = _lists(repository, subject)
-        listed = tagged | (from_api or {})
+        tagged, from_api, _ = _lists(repository, subject)
         try:
             content = [repository.blob(name) for one in documents for name in contents(repository, one.digest)]
         except RegistryRefusedError as error:
             if error.fault is not Reason.NOT_THERE:
                 raise
         else:
-            if content and all(one.digest in listed for one in documents):
+            if content and all(one.digest in tagged | (from_api or {}) for one in documents):
                 return
         if from_api is None:
             _list_under_tag(repository, subject, documents)
@@ -125,25 +125,25 @@ def listing(repository: Repository, digest: str) -> Listing:
 
     Raises RegistryRefusedError if the registry's own list is invalid or too long.
     """
-    found, from_api = _lists(repository, digest)
-    is_only = from_api is None
-    own, unlisted = _from_own_tags(repository, digest, found, strict=is_only) if is_only or found else ((), None)
+    found, from_api, unread = _lists(repository, digest)
+    needed = from_api is None or found or unread
+    own, unlisted = _from_own_tags(repository, digest, found, strict=from_api is None) if needed else ((), None)
     # Anybody can write the list under the tag: a document's manifest, or the API, says its type.
     found |= {one.digest: one.descriptor.artifact_type.casefold() for one in own} | (from_api or {})
     claimed = frozenset() if from_api is None else frozenset(found) - from_api.keys()
     items = {name: kind for name, kind in found.items() if DIGEST.match(name)}
-    return Listing(items, claimed, frozenset(found) - items.keys(), unlisted)
+    return Listing(items, claimed, frozenset(found) - items.keys(), unread or unlisted)
 
 
-def _lists(repository: Repository, digest: str) -> tuple[dict[str, str], dict[str, str] | None]:
-    """Read the list under the tag, and that of the API, which is None if there is no API."""
+def _lists(repository: Repository, digest: str) -> _Lists:
+    """Read the list under the tag, that of the API, which is None if there is no API, and why the tag was not read."""
     from_api = _from_api(repository, digest)
     try:
-        return _types(_entries(repository, digest)), from_api
-    except RegistryRefusedError:
-        if from_api is None:
+        return _types(_entries(repository, digest)), from_api, None
+    except RegistryRefusedError as error:
+        if from_api is None or error.fault in (Reason.TOO_MANY, Reason.TOO_LARGE):
             raise
-        return {}, from_api  # anybody can push this tag: next to the registry's own list it proves nothing
+        return {}, from_api, error  # anybody can push this tag: next to the registry's own list it refuses nothing
 
 
 def contents(repository: Repository, stored: str, depth: int = 2) -> dict[str, Any]:

@@ -345,6 +345,7 @@ def one_signature(content: bytes) -> bytes:
 
 # What the front does instead of the registry.
 
+LIST = "GET .*/manifests/sha256-"  # the tag
 MANIFESTS, BLOBS, REFERRERS, TAGS = "GET .*/manifests/image", "GET .*/blobs/", "GET .*/referrers/", "GET .*/tags/"
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -768,6 +769,8 @@ STATEMENTS = [
             ("in a bundle's content", lambda sealed: b'{"content":{"DsseEnvelope":%b}}' % sealed),
             ("in a bundle within a bundle", lambda sealed: b'{"dsseEnvelope":%b}' % bundled(sealed)),
             ("in a line of several", lambda sealed: b"{}\n%b\n" % sealed),
+            ("in a line after a broken one", lambda sealed: b'# {"a":\ndata: %b;\n' % sealed),
+            ("right after another document", lambda sealed: b"%b%b" % (EMPTY, sealed)),
             ("before a zero byte", lambda sealed: sealed + b"\0"),
         )
     ],
@@ -797,6 +800,7 @@ VERDICTS = [
 ]
 
 
+MANY = [entry(f"sha256:{i:064x}") for i in range(20_001)]
 LISTS = [
     *[
         Row(f"page 2 of the tags is {status}", broken_tags(status), "BAD_ANSWER")
@@ -845,6 +849,7 @@ LISTS = [
     Row("without the API, the tag lists the FAILED as another type", lists_by_tag("-", "po"), "FAILED"),
     Row("the list without a FAILED, whose own tag leads to the PASSED (A3)", relisted("passed", only), "ALTERED"),
     Row("the list without a FAILED, whose own tag leads to the image (A4)", relisted("image", only), "ALTERED"),
+    Row("the API lists the PASSED, the tag 20,001 others", fronted(LIST, index(*MANY)), "TOO_MANY"),
     Row("an image where the list was", relisted("", lambda stage, _: stage.push("foreign")), ""),
     Row("the tag moves after it was read", after_good(moves_meanwhile), ""),
 ]
@@ -1180,13 +1185,23 @@ def test_attack(stage: Stage, row: Row) -> None:
 
 
 @pytest.mark.parametrize("stage", ["OCI 1.1"], indirect=True)
+@pytest.mark.parametrize("status", [200, 401, 403, 410])
+def test_list_that_cannot_be_read_next_to_the_api_is_a_note(stage: Stage, status: int) -> None:
+    good(stage)
+    stage.rules.on(LIST, answers(status))
+    found = stage.ask(GPU, "image", LIMIT_S)
+    assert found.accepted
+    assert ["not all tags were read" in one.message for one in found.notes] == [True]
+
+
+@pytest.mark.parametrize("stage", ["OCI 1.1"], indirect=True)
 @pytest.mark.parametrize("answer", [*((one, b"") for one in (301, 400, 401, 403, 404, 405)), (200, b'{"tags":null}')])
 def test_tags_that_were_not_listed_are_a_note(stage: Stage, answer: tuple[int, bytes]) -> None:
     relisted("", only)(stage)
     stage.rules.on(TAGS, answers(*answer))
     found = stage.ask(GPU, "image", LIMIT_S)
     assert found.accepted
-    assert ["tags were not listed" in one.message for one in found.notes] == [True]
+    assert ["not all tags were read" in one.message for one in found.notes] == [True]
 
 
 @pytest.mark.parametrize("stage", ["OCI 1.1"], indirect=True)
