@@ -163,7 +163,7 @@ def choose_here(case: Case, specs: Sequence[str] = ("",), span: str = "", *, nat
         fields = {name: getattr(made, name) for name in ("tensorflow", "package", "python")}
         fields |= {name: versions.line(getattr(built if native else made, name)) for name in ("cuda", "cudnn")}
         fields |= {"install": "system" if native else None, "driver": host.driver, "gpus": gpus}
-        near = Question(**fields, compat=False)
+        near = Question(**fields, compat=False, capabilities=() if gpus else reported.compute_capabilities)
         answer = check(near, catalog)
         if answer.compatible is True and not {row.code for row in answer.findings} & codes_without_kernels():
             break
@@ -256,7 +256,7 @@ def known_gpus(case: Case) -> tuple[str, ...]:
 
 def _is_choice(case: Case, diagnosis: ReportDiagnosis, span: str) -> bool:
     """Return True if another environment helps: libraries or kernels are the cause, or versions are asked for."""
-    reported, question, gpus = case.reported, case.question, known_gpus(case)
+    reported, question, gpus = case.reported, case.question, known_gpus(case) or case.reported.compute_capabilities
     before = any(old_by_files([row.values.get("library", "")]) for row in case.messages)
     early = case.holds("python<3.8") or case.holds("cuda<10.1")
     before |= not span and early if question is None else _before_all(question, case.catalog)
