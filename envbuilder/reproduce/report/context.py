@@ -95,7 +95,7 @@ _LONGEST = 600
 def complaints(transcript: Transcript, *, everywhere: bool = False) -> tuple[Complaint, ...]:
     """List the complaints of a title, else of the text, in the order of their kinds; `several` counts everywhere."""
     title = 0 if everywhere else title_line(transcript)
-    of_text = _said("\n".join(_sentences(transcript.lowered.split("\n"))))
+    of_text = _said("\n".join(dict.fromkeys(_sentences(transcript.lowered.split("\n")))))
     said = _said("\n".join(_sentences([transcript.line(title).lower()] if title else []))) - {"several"}
     said = said | (of_text & {"several"}) if said else of_text
     if phrase("imports_it").search(transcript.lowered) and phrase("raised").search(transcript.lowered):
