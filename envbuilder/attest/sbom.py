@@ -100,8 +100,8 @@ def _python(text: str, path: str) -> Iterator[ImagePackage]:
     last = (one.rpartition("::")[2].strip() for one in classified)
     stated = expression or fields.get("License", "") or "; ".join(filter(None, last))
     licences, requires = (stated[:120],) if stated else (), tuple(_python_requires(header, path))
-    name = distribution(fields["Name"])
-    yield ImagePackage("pypi", name, fields["Version"], "", licences, bool(expression), "", requires)
+    name, version = distribution(fields["Name"]), fields["Version"]
+    yield ImagePackage("pypi", name, version, "", licences, bool(expression), "", requires)
 
 
 def _python_requires(header: str, path: str) -> Iterator[tuple[str, ...]]:
@@ -193,16 +193,10 @@ def _component(
         hashes = [{"alg": "SHA-256", "content": one.removeprefix("sha256:")} for one in pinned.hashes] if pinned else []
     # A lock lists every file that may be installed: only a single one is known to be.
     files = {"type": "distribution", "url": purl, "hashes": hashes, "comment": "one of these files was installed"}
-    return _some(
-        type="library",
-        name=package.name,
-        version=package.version,
-        purl=purl,
-        hashes=hashes if len(hashes) == 1 else [],
-        externalReferences=[files] if len(hashes) > 1 else [],
-        licenses=[{"expression": name} if package.spdx else {"license": {"name": name}} for name in package.licences],
-        properties=properties,
-    )
+    licences = [{"expression": name} if package.spdx else {"license": {"name": name}} for name in package.licences]
+    stated = {"type": "library", "name": package.name, "version": package.version, "purl": purl}
+    known = {"externalReferences": [files]} if len(hashes) > 1 else {"hashes": hashes}
+    return _some(**stated, **known, licenses=licences, properties=properties)
 
 
 def _purl(package: ImagePackage, contents: ImagePackages) -> str:
@@ -233,9 +227,8 @@ def provenance(
     ``known`` is the digest of the record of its layers and configuration ('' without one). The base's digest is the
     manifest's if it came from a registry, else the engine's image id.
     """
-    materials = [resource(path, value) for path, value in sorted(context.items())]
     stated = record.base.rpartition("@")[2] if "@sha256:" in record.base else record.base_id
-    materials.append(resource(record.base, stated))
+    materials = [*(resource(path, value) for path, value in sorted(context.items())), resource(record.base, stated)]
     for package in locked:
         uri = f"pkg:pypi/{quote(package.name, safe='')}@{quote(package.version, safe='')}"
         hashes = tuple(one.removeprefix("sha256:") for one in package.hashes)  # of each file that may be installed

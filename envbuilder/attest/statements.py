@@ -15,6 +15,7 @@ from envbuilder.support import decoding
 from envbuilder.verdict import SCHEMA, Level, Outcome, Verdict, Word
 
 STATEMENT = "https://in-toto.io/Statement/v1"
+_OLDER = "https://in-toto.io/Statement/v0.1"  # which other tools still write about other subjects than tests
 TEST_RESULTS = "https://in-toto.io/attestation/test-result/"
 TEST_RESULT = f"{TEST_RESULTS}v0.1"
 OURS = "urn:envbuilder:attestation/"
@@ -60,11 +61,16 @@ def encode(statement: Statement) -> bytes:
 
 
 def parse(payload: bytes) -> Statement:
-    """Read a statement. Raises PublishError if the bytes are not one in-toto Statement v1, or are ambiguous."""
+    """Read one in-toto Statement v1, or v0.1 if it is not about tests. Raises PublishError if it is ambiguous."""
     statement: Statement = parsed(payload, Statement, "one in-toto statement", ())
-    if statement.type != STATEMENT:
+    if statement.type != STATEMENT and (statement.type != _OLDER or _may_be_about_tests(statement.predicate_type)):
         raise MalformedError(f"not an in-toto Statement v1: _type is {statement.type!r}")
     return statement
+
+
+def _may_be_about_tests(kind: str) -> bool:
+    plain = kind.strip().casefold()  # a URN's scheme and name have no case
+    return not re.fullmatch("[!-~]+", kind) or plain.startswith(("urn:envbuilder:", TEST_RESULTS.rstrip("/")))
 
 
 Allowance = Literal["inconclusive"]
@@ -193,8 +199,7 @@ def understood(digest: str, payload_type: str, payload: bytes) -> Meaning:
 
 def _understood(digest: str, statement: Statement) -> Meaning:
     kind = statement.predicate_type
-    plain = kind.strip().casefold()  # a URN's scheme and name have no case
-    if re.fullmatch("[!-~]+", kind) and not plain.startswith(("urn:envbuilder:", TEST_RESULTS.rstrip("/"))):
+    if not _may_be_about_tests(kind):
         return None
     subjects = [f"sha256:{subject.digest.get('sha256', '').lower()}" for subject in statement.subject]
     if digest not in subjects:

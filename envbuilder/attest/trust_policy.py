@@ -179,12 +179,13 @@ def _answered_by(item: AttachedStatement, evidence: Evidence, now: datetime) -> 
     """Return the trusted keys with a statement that answers another: a person's notice, or a verdict that may.
 
     A verdict's suite must not be older. A suite is older than another if it ran earlier for the first time. An answer
-    to one notice answers the same notice, of a repeated command, that its signer saw.
+    to one notice answers the same notice, of a repeated command, if each signer of an answer to one saw the other.
     """
     ran = sorted(((moment(one.finished), one.suite) for one in _real(evidence)), reverse=True)
     first, revoking = {suite: time for time, suite in ran}, item.verdict
     same, signers = {item.stored, *item.copies}, set[str]()
-    equal = {one.stored for one in evidence if one.claim == item.claim}
+    before = {name for one in evidence if same.isdisjoint(one.links.previous) for name in one.links.answers}
+    equal = {one.stored for one in evidence if one.claim == item.claim and one.stored not in before}
     for other in evidence:
         saw = not same.isdisjoint(other.links.previous)
         if not (same | equal if saw else same).isdisjoint(other.links.answers):

@@ -31,7 +31,7 @@ from registries import docker_registry, modern_registry
 from envbuilder.attest import envelope, statements
 from envbuilder.attest.envelope import BUNDLE, ENVELOPE, KeyOpener, bundled
 from envbuilder.attest.keys import PrivateKey, create
-from envbuilder.attest.statements import NOTICE, Notice, VerdictPredicate
+from envbuilder.attest.statements import NOTICE, STATEMENT, Notice, VerdictPredicate
 from envbuilder.catalog.store import load
 from envbuilder.cli import exit_codes
 from envbuilder.cli.output import as_json
@@ -673,6 +673,7 @@ STRANGERS = [
 ]
 
 EMPTY = b'{"payload":"","payloadType":"","signatures":[]}'
+OLDER = b'{"_type":"%b/v0.1","subject":[],"predicateType":"https://spdx.dev","predicate":0}' % STATEMENT[:-3].encode()
 ENVELOPES = [
     Row("the tag was moved to another image", after_good(lambda s: s.push("new")), "TAG_MOVED", target="new"),
     Row("signed by a stranger under a trusted name", seals(by_stranger), "BAD_SIGNATURE"),
@@ -684,9 +685,8 @@ ENVELOPES = [
     Row("a FAILED in a bundle whose material is a list", after_good(sealed_as(BUNDLE, with_material([]))), "FAILED"),
     Row("no signature", seals(lambda *_: {"signatures": []}), "UNTRUSTED_KEY"),
     Row("signatures null", seals(lambda *_: {"signatures": None}), "UNREADABLE"),
-    Row(
-        "the payload is another one", seals(lambda _, s: {"payload": base64_of(s.payload(verdict()))}), "BAD_SIGNATURE"
-    ),
+    Row("another payload", seals(lambda _, s: {"payload": base64_of(s.payload(verdict()))}), "BAD_SIGNATURE"),
+    Row("a list of packages of an older form, by the same key", after_good(lambda s: s.attach(s.seal(OLDER))), ""),
     Row("the payload is not base64", seals(lambda *_: {"payload": "%%%"}), "BAD_SIGNATURE"),
     Row("the payload's type was edited", seals(lambda *_: {"payloadType": "application/json"}), "UNREADABLE"),
     *[

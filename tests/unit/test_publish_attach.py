@@ -216,6 +216,7 @@ def test_image_is_withdrawn_and_answered(world: World, capsys: pytest.CaptureFix
     assert ran(capsys, "publish", "--answer", image, answered, "--reason", "a mistake", *other)[0] == 7
     assert ran(capsys, *withdraw)[0] == ran(capsys, *withdraw[:4], "recalled", *signing)[0] == 0
     first, second = (one.statement for one in world.verify("A100/550").refusals)  # it is withdrawn again
+    assert {first, second} <= {*ran(capsys, *answer, *other)[2].replace(",", "").split()}, "it was said before"
     said = ran(capsys, "publish", "--answer", image, first, "--reason", "fixed", *other)[2]
     assert f"still refused: WITHDRAWN {second}\n" in said
 
