@@ -253,7 +253,9 @@ def _answering(case: Case) -> MessageMatch | None:
     alone = not asked and all(row.known.layer in {"noise", "fact"} for row in rows)
     asked_for = alone or (case.asks_for_versions and "gpus" in case.facts)
     known += [row for row in marked("answers", rows) if is_title(row) or (asked_for and "asks" in row.known.marks)]
-    known += [row for row in reversed(rows) if row.signature == "last_exception"]
+    errors = [row for row in rows if row.line not in {one.line for one in rows if one.known.layer == "noise"}]
+    errors = errors if "building" in asked else errors[::-1]  # the first error of a build, the last one of a program
+    known += [row for name in ("last_exception", "unknown_error") for row in errors if row.signature == name]
     fits = (row for row in causes.standing(known, case) if asked <= (row.known.explains or asked))
     # A harmless message is in question if the title quotes it, or if it is the only warning.
     noise = [row for row in rows if row.known.layer == "noise"]
@@ -311,13 +313,12 @@ def _decisive(lead: Finding, messages: tuple[MessageMatch, ...]) -> MessageMatch
 
 def deciding_commands(case: Case, complaints: tuple[Complaint, ...] | None = None) -> tuple[str, ...]:
     reported, place = case.reported, case.place
-    ends = (case.form.replace(" ", "_") or "_", f"_on_{reported.platform}", "")
+    old, form = "" if case.holds("tensorflow>=2.3") else "_1", case.form.replace(" ", "_") or "_"
+    ends = (old + form, form, f"{old}_on_{reported.platform}", old, f"_on_{reported.platform}", "")
     known = {name for name, conditions in GRAMMAR.not_asked.items() if any(map(case.holds, conditions))}
     wanted = GRAMMAR.open_question((reported.origin or "", *(complaints or reported.complaints))).ask
     texts = {name: [GRAMMAR.ask.get(f"{name}{end}", "") for end in ends] for name in wanted if name not in known}
     asked = {name: next(filter(None, forms)) for name, forms in texts.items()}
-    if "trace" in asked and not case.form and any(map(case.holds, GRAMMAR.of_tensorflow_1)):
-        asked["trace"] = GRAMMAR.ask["trace_1"]
     if "driver" in asked:  # only it depends on where TensorFlow runs
         run = PLACES[place].run.replace("{image}", reported.image or "IMAGE")
         asked["driver"] = f"{run} {asked['driver']}".lstrip()

@@ -158,7 +158,8 @@ def as_markdown(document: ReproduceDocument) -> str:
     others = [*short, *["# or"][: len(short) * len(long)], *long] if own else long
     at = [row.known for row in document.symptoms if row.line == diagnosis.line]
     worded = any(row.prose for row in at) and not any(row.code in diagnosis.codes[:1] and not row.prose for row in at)
-    told = (diagnosis.line == 1 or worded) and diagnosis.confidence != "certain"  # its reader wrote it
+    printed = not diagnosis.codes and any(row.id == "unknown_error" for row in at)
+    told = (diagnosis.line == 1 or worded) and diagnosis.confidence != "certain" and not printed  # its reader wrote it
     given = {"quote": "" if told else quote, "own": own, "proposed": proposed, "others": others, "useless": useless}
     return _rendered("reply.md", document, **given, block=_block) + "\n"
 
