@@ -43,7 +43,7 @@ def analyse(text: str, catalog: Catalog, driver_here: str | None = None) -> Anal
     unspecific = set(asked := case.reported.complaints) <= {"installing", "import", "breaks"}
     if unspecific and not any(map(is_cause, predicted)):  # the title names the complaint, else the text
         wider = complaints(transcript, everywhere=True)
-        other = dataclasses.replace(case, reported=msgspec.structs.replace(case.reported, complaints=wider))
+        other = dataclasses.replace(case, reported=msgspec.structs.replace(case.reported, complaints=wider)).settled()
         if any(map(is_cause, found := predict(other))) or (asked == ("installing",) and "invisible" in wider):
             case, predicted = other, found
     rebuild = plan(case, predicted, driver_here)

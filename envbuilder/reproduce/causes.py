@@ -70,16 +70,22 @@ def as_remark(finding: Finding) -> Finding:
     return msgspec.structs.replace(finding, severity=Severity.INFO)
 
 
-def explains(code: Code, reported: Reported) -> bool:
+def explained_by(code: Code | None, case: Case) -> frozenset[Complaint]:
+    """List the complaints that a cause explains: what keeps TensorFlow off the GPU does not slow one that is used."""
+    cause, used = cause_of(code), case.holds("gpu_used")
+    return cause.explains - {"slow"} if used and _RANK[cause.area] <= _RANK["libraries"] else cause.explains
+
+
+def explains(code: Code, case: Case) -> bool:
     """Return True if a finding can cause the complaint, or if the report states no complaint."""
-    cause, complaints = cause_of(code), complaints_of(reported)
-    pinned = any("==" in row.text for row in reported.evidence if row.field == "tensorflow")
-    if cause.area == "libraries" and reported.install == "conda" and not pinned:
+    cause, complaints = cause_of(code), complaints_of(case.reported)
+    pinned = any("==" in row.text for row in case.reported.evidence if row.field == "tensorflow")
+    if cause.area == "libraries" and case.reported.install == "conda" and not pinned:
         return False  # it may be conda's build, which opens the libraries of its own environment
-    if not complaints or code is Code.UNKNOWN or not cause.explains.isdisjoint(complaints):
+    if not complaints or code is Code.UNKNOWN or not explained_by(code, case).isdisjoint(complaints):
         return True
     # From 1.14 on, TensorFlow imports without CUDA's libraries: it opens them when it looks for a GPU.
-    return cause.area == "libraries" and "import" in complaints and not is_since("1.14", reported)
+    return cause.area == "libraries" and "import" in complaints and not is_since("1.14", case.reported)
 
 
 def by_cause(findings: tuple[Finding, ...], proved: frozenset[Code]) -> tuple[Finding, ...]:
@@ -105,8 +111,8 @@ def forecast(case: Case) -> tuple[Finding, ...]:
     reported = case.reported
     if reported.platform == "macos" or reported.arch in GRAMMAR.not_served:
         return ()
-    if case.question is None:
-        return by_toolkit(case)
+    if case.question is None or reported.origin not in {None, "conda", "source"}:
+        return by_toolkit(case)  # versions, or the CUDA of another's build, are not known
     found = findings_of(case.question, case.catalog)
     if reported.platform == "windows":
         found = tuple(_for_windows(row, reported) for row in found if cause_of(row.code).windows)
@@ -131,7 +137,7 @@ def standing(rows: Iterable[MessageMatch], case: Case) -> Iterator[MessageMatch]
 
 def _stands(row: MessageMatch, case: Case, asked: set[Complaint]) -> bool:
     known = row.known
-    explained = known.explains or cause_of(known.code).explains
+    explained = known.explains or explained_by(known.code, case)
     explained |= {"invisible"} if "ran" in known.marks else set()  # a GPU that fails is often said not to work
     goes_on = "goes_on" in known.marks or known.layer == "symptom"
     if goes_on:
@@ -187,8 +193,10 @@ def other_builds(case: Case) -> tuple[Finding, ...]:
     origin, complaints = case.reported.origin, set(case.reported.complaints)
     if origin is None:
         return tuple(_never_opened(case))
-    explained = {"conda": {"invisible", "slow"}, "source": {"invisible", "breaks", "import", "building"}}
-    if complaints and complaints.isdisjoint(explained.get(origin, complaints)):
+    of_builds = {"conda": {"invisible", "slow"}, "source": {"invisible", "breaks", "import", "building"}}
+    shown = any(row.known.severity is not Severity.INFO for row in case.messages)  # else the line of a crash is missing
+    explained = explained_by(Code.OTHER_BUILD, case) - (set() if shown else {"breaks"})
+    if complaints and complaints.isdisjoint(explained & of_builds.get(origin, explained)):
         return ()  # the CUDA of such a build explains no other complaint
     rows = (row.text for row in case.reported.evidence if (row.field, row.value) == ("origin", origin))
     return (finding(Code.OTHER_BUILD, origin, found=next(rows, "")[:200]),)

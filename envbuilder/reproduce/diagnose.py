@@ -40,7 +40,7 @@ def predict(case: Case) -> tuple[Finding, ...]:
     opened = case.reported.origin == "conda" and marked("opens", case.messages)
     if opened or (case.reported.origin == "source" and told):
         builds = tuple(map(as_remark, builds))  # a line says more about it
-    kernels = any(cause_of(row.code).area == "kernels" and explains(row.code, case.reported) for row in forecasts)
+    kernels = any(cause_of(row.code).area == "kernels" and explains(row.code, case) for row in forecasts)
     if kernels and marked("memory", case.messages):
         shown, proved = tuple(row for row in shown if row.code is not Code.STALLS), proved - {Code.STALLS}
     elsewhere, tagged = tuple(_other_system(case, () if symptoms else shown)), tuple(_other_tag(case.reported))
@@ -53,7 +53,7 @@ def predict(case: Case) -> tuple[Finding, ...]:
     built = {one: row.cuda for one in held if (row := case.catalog.release(held[one], one)) is not None}
     held = dict(sorted(held.items(), key=lambda one: built.get(one[0]) != wanted))
     predicted = tuple(
-        row if row.code in proved or explains(row.code, case.reported) else as_remark(row)
+        row if row.code in proved or explains(row.code, case) else as_remark(row)
         for row in (*elsewhere, *side_by_side(held, case.catalog), *ruled)
     )
     explained = symptoms and any(map(is_cause, (*predicted, *builds)))
@@ -142,8 +142,7 @@ def _other_system(case: Case, shown: tuple[Finding, ...]) -> Iterator[Finding]:
         return
     name, os = f"TensorFlow {reported.tensorflow or ''}".rstrip(), reported.os or ""
     if (case.gpu or (not shown and "invisible" in reported.complaints)) and reported.distribution != "tensorflow-cpu":
-        after = "invisible" in reported.complaints and any(map(case.holds, GRAMMAR.after_windows))
-        newest = case.catalog.final_versions[-1] if after else ""
+        newest = case.catalog.final_versions[-1] if case.holds("invisible&after_windows") else ""
         version = release_of(reported.tensorflow) if reported.tensorflow else newest
         yield from elsewhere(reported.platform, name, version if versions.key_or_none(version) else "", os)
     elif reported.arch in GRAMMAR.not_served and reported.platform != "macos":

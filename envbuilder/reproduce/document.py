@@ -9,12 +9,11 @@ from typing import Any, Literal
 import msgspec
 
 from envbuilder.compat.check import EnvironmentAnswer
-from envbuilder.compat.install import WHEELS
 from envbuilder.environment import Predicate
 from envbuilder.finding import Code, Finding
 from envbuilder.reproduce.causes import cause_of, is_cause
 from envbuilder.reproduce.diagnose import ReportDiagnosis
-from envbuilder.reproduce.grammar import GRAMMAR, phrase
+from envbuilder.reproduce.grammar import GRAMMAR
 from envbuilder.reproduce.messages.catalog import MessageMatch, error_messages
 from envbuilder.reproduce.report.reported import Reported
 from envbuilder.support import terminal_text
@@ -125,9 +124,6 @@ class ReproduceDocument(msgspec.Struct, frozen=True, kw_only=True):
         return True if known else None
 
 
-_LONGEST_QUOTE = 240
-
-
 def rows(reported: Reported) -> list[tuple[str, str, str, str]]:
     found = []
     for name, title in GRAMMAR.titles.items():
@@ -147,20 +143,14 @@ def as_text(document: ReproduceDocument) -> str:
 def as_markdown(document: ReproduceDocument) -> str:
     """Write a comment to post, as safe Markdown: it contains no mention, link or markup of the report."""
     diagnosis, near = document.diagnosis, document.nearest
-    quote = diagnosis.quote if len(diagnosis.quote) <= _LONGEST_QUOTE else f"{diagnosis.quote[:_LONGEST_QUOTE]}…"
-    short, long = _commands(near) if near is not None else ([], [])
-    cuda = near is not None and any(change.startswith(("cuda ", "cudnn ")) for change in near.changes)
-    incomplete = cuda and bool(short and diagnosis.fix) and not any(map(phrase("brings_cuda").search, (*short, *long)))
-    own = incomplete or phrase("with_command").search(diagnosis.fix) is not None
+    commands = _commands(near, diagnosis.fix) if near is not None else []
     versions_help = "version" in diagnosis.fix or any(cause_of(code).fixed_by for code in diagnosis.codes[:1])
     useless = near is None and diagnosis.place == "host" and diagnosis.confidence == "certain" and not versions_help
-    proposed = [] if own else [f"$ {command}" for command in short]
-    others = [*short, *["# or"][: len(short) * len(long)], *long] if own else long
     at = [row.known for row in document.symptoms if row.line == diagnosis.line]
     worded = any(row.prose for row in at) and not any(row.code in diagnosis.codes[:1] and not row.prose for row in at)
     printed = not diagnosis.codes and any(row.id == "unknown_error" for row in at)
     told = (diagnosis.line == 1 or worded) and diagnosis.confidence != "certain" and not printed  # its reader wrote it
-    given = {"quote": "" if told else quote, "own": own, "proposed": proposed, "others": others, "useless": useless}
+    given = {"quoted": not told, "commands": commands, "useless": useless}
     return _rendered("reply.md", document, **given, block=_block) + "\n"
 
 
@@ -194,14 +184,13 @@ def _code(text: str) -> str:
     return f"`{terminal_text.line(text.replace('`', ' '))}`"
 
 
-_LONG = 5  # a command with more requirements is listed below the reply
-
-
-def _commands(near: Nearest) -> tuple[list[str], list[str]]:
+def _commands(near: Nearest, fix: str) -> list[str]:
+    """List the commands of an environment, those of an image first; none if the fix has all of them."""
     own = [command for command in near.commands if not command.startswith("envbuilder ")]
+    own = own if any(command not in fix for command in own) else []
     images = [command for command in own if command.startswith(("docker run", "podman", "apptainer", "kubectl"))]
-    long = any(command.count("==") > _LONG or command.startswith(WHEELS) for command in own)
-    return (images, [row for row in own if row not in images]) if images or long else (own, [])
+    others = [command for command in own if command not in images]
+    return [*images, *["# or, with its CUDA installed"][: len(images) * len(others)], *others]
 
 
 def _block(language: str, lines: Iterable[str]) -> str:

@@ -73,7 +73,7 @@ def closest_environment(case: Case, diagnosis: ReportDiagnosis) -> tuple[Nearest
         return None
     (near, changes, wanted, environment), commands = found
     unusable = any(text.startswith(_UNUSABLE.get(case.form, ())) for text in commands)
-    if unusable or any(map(case.holds, GRAMMAR.without_python)):
+    if unusable or case.holds("without_python"):
         return None
     diff = ((f"- {change.field} {change.old}", f"+ {change.field} {new_text(change)}") for change in changes)
     nearest = Nearest(
@@ -135,8 +135,9 @@ def _chosen(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
     if not _is_choice(case, diagnosis, span) or (kernels and early):
         return None
     opens = kernels or not diagnosis.codes or (span != "" and not versions.at_least(span.rpartition("=")[2], "2.12"))
-    before = (",".join(filter(None, (span, f"<{FIRST_WITHOUT_WINDOWS_GPU}"))),)
-    native, specs = windows and opens, before if windows and opens else (*filter(None, (span,)), *_any_of(case))
+    native, bound = windows and opens, f"<{FIRST_WITHOUT_WINDOWS_GPU}" * (windows and opens)
+    bound = "<2" if case.holds("code_of_tensorflow_1") else bound
+    specs = (",".join(filter(None, (span, bound))),) if bound else (*filter(None, (span,)), *_any_of(case))
     return choose_here(case, specs, span, native=native)
 
 
@@ -162,7 +163,9 @@ def choose_here(case: Case, specs: Sequence[str] = ("",), span: str = "", *, nat
             continue
         fields = {name: getattr(made, name) for name in ("tensorflow", "package", "python")}
         fields |= {name: versions.line(getattr(built if native else made, name)) for name in ("cuda", "cudnn")}
-        fields |= {"install": "system" if native else None, "driver": host.driver, "gpus": gpus}
+        fields |= {"cudnn": cudnn_for(built)} if native else {}  # what the command brings
+        python = case.python if native and case.python in built.pythons else made.python  # no image decides it
+        fields |= {"python": python, "install": "system" if native else None, "driver": host.driver, "gpus": gpus}
         near = Question(**fields, compat=False, capabilities=() if gpus else reported.compute_capabilities)
         answer = check(near, catalog)
         if answer.compatible is True and not {row.code for row in answer.findings} & codes_without_kernels():
@@ -179,7 +182,7 @@ def choose_here(case: Case, specs: Sequence[str] = ("",), span: str = "", *, nat
         old, new = getattr(reported, name), getattr(built, name) or "0"
         if versions.same_major(old, new) and versions.at_least(old, new) and versions.at_least(new, floor):
             brought.pop(name, "")
-    brought |= {"python": made.python} if case.python else {}
+    brought |= {"python": python} if case.python else {}
     changes = (*first, *_changes(brought, reported))
     same_line = case.release is not None and versions.minor(case.release.version) == versions.minor(made.tensorflow)
     if same_line and not native:
@@ -219,7 +222,7 @@ def _of_table(case: Case, row: OldRelease) -> _Fix | None:
 def _stated(case: Case) -> _Fix | None:
     """Propose the stated release with a CUDA of its own, else releases of the stated CUDA, else of the GPU."""
     reported, release = case.reported, case.release
-    foreign = reported.origin not in {None, "conda"} or any(map(case.holds, GRAMMAR.not_proposed))
+    foreign = reported.origin not in {None, "conda"} or case.holds("not_proposed")
     if foreign or not case.gpu or marked("ran", case.messages):
         return None
     if case.old is not None and versions.at_least(case.old.capability, case.capability or "0"):
@@ -232,13 +235,14 @@ def _stated(case: Case) -> _Fix | None:
     line = versions.line(reported.cuda or "0.0")
     built = [row for row in case.catalog.releases() if row.gpu]
     rows = [row.version for row in built if row.cuda == line]
-    early = not rows and (case.holds("python<3.8") or case.holds("cuda<10.1"))
+    early = not rows and case.holds("early")
     rows = rows or [row.version for row in built if case.holds("cuda>=11") and versions.same_major(row.cuda, line)]
+    of_1 = case.old is not None or case.holds("code_of_tensorflow_1")  # no TensorFlow 2 for its code
     if case.old is None and (case.version or early or any(row.known.code for row in case.messages)):
         return None  # another time's, or another maker's
-    others = [] if case.asks_for_versions else ["<2"] if case.old is not None else [*_any_of(case)]
-    native = native and bool(rows) and _serves_windows(rows[0])
-    last = ",<2" if case.old is not None else f",<{FIRST_WITHOUT_WINDOWS_GPU}" if native else f",{_any_of(case)[0]}"
+    others = [] if case.asks_for_versions else ["<2"] if of_1 else [*_any_of(case)]
+    native = native and (of_1 or (bool(rows) and _serves_windows(rows[0])))
+    last = ",<2" if of_1 else f",<{FIRST_WITHOUT_WINDOWS_GPU}" if native else f",{_any_of(case)[0]}"
     specs = [f">={rows[0]},<={rows[-1]}{last}", *others] if rows else others
     return choose_here(case, specs, native=native)
 
@@ -258,9 +262,8 @@ def _is_choice(case: Case, diagnosis: ReportDiagnosis, span: str) -> bool:
     """Return True if another environment helps: libraries or kernels are the cause, or versions are asked for."""
     reported, question, gpus = case.reported, case.question, known_gpus(case) or case.reported.compute_capabilities
     before = any(old_by_files([row.values.get("library", "")]) for row in case.messages)
-    early = case.holds("python<3.8") or case.holds("cuda<10.1")
-    before |= not span and early if question is None else _before_all(question, case.catalog)
-    if before or any(map(case.holds, GRAMMAR.not_chosen)):
+    before |= not span and case.holds("early") if question is None else _before_all(question, case.catalog)
+    if before or case.holds("not_chosen"):
         return False  # any proposal would be years newer, or of another maker
     if not diagnosis.codes:
         return bool(gpus) and case.asks_for_versions

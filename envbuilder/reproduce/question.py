@@ -245,7 +245,7 @@ class Case:
             return not self._holds(condition[1:])
         bounds = _BOUNDS.fullmatch(condition)
         if bounds is None:
-            return condition in self.facts
+            return condition in self.facts or any(map(self.holds, GRAMMAR.means.get(condition, ())))
         stated = self.capability if bounds[1] == "capability" else getattr(self.reported, bounds[1])
         return is_version(text := release_of(stated or "")) and SpecifierSet(bounds[2]).contains(text, prereleases=True)
 
@@ -336,8 +336,11 @@ class Case:
         )
 
     def settled(self) -> Self:
-        """Give each message the id that a condition of its own (`becomes`) chooses in this report."""
-        return dataclasses.replace(self, messages=tuple(map(self._settled, self.messages)))
+        """Give each message the id that a condition (`becomes`) chooses, and take each complaint for what is meant."""
+        others = ((one, GRAMMAR.other_complaints.get(one, {})) for one in self.reported.complaints)
+        meant = (next((new for told, new in rows.items() if self.holds(told)), one) for one, rows in others)
+        reported = msgspec.structs.replace(self.reported, complaints=tuple(dict.fromkeys(meant)))
+        return dataclasses.replace(self, reported=reported, messages=tuple(map(self._settled, self.messages)))
 
     def _settled(self, row: MessageMatch) -> MessageMatch:
         names = (name for condition, name in row.known.becomes.items() if self.holds(condition))

@@ -69,7 +69,7 @@ def terms(case: Case) -> Facts:
     windows, pythons = reported.platform == "windows", row.pythons if row is not None else ()
     python = old.python if old else pythons[-1] if pythons else ""
     made = new_environment(python, case.place, windows=windows) if python else None
-    grows = is_since("1.14", reported) if version else not any(map(case.holds, GRAMMAR.of_tensorflow_1))
+    grows = is_since("1.14", reported) if version else not case.holds("of_tensorflow_1")
     newest = catalog.distributions(catalog.final_versions[-1])[0]
     own, published = case.python or "", GRAMMAR.published_tags.get(versions.minor(version or "0.0"))
     missing = marked("not_found", case.messages)
