@@ -163,7 +163,7 @@ def _objects(text: str) -> Iterator[bytes]:
     with suppress(MalformedError):
         parsed(text.encode(), object, "one document")
         return
-    for part in (*re.split(r"(?<=\})\s*(?=\{)", text), *text.splitlines()):
+    for part in dict.fromkeys((*re.split(r"(?<=\})\s*(?=\{)", text), *text.splitlines())):
         if len(one := part[part.find("{") : part.rfind("}") + 1].encode()) >= _SHORTEST:
             with suppress(MalformedError):
                 parsed(one, object, "one document")
