@@ -262,11 +262,8 @@ class Case:
             return None
         tried = [row for row in self.reported.evidence if row.field == "tensorflow"]
         ordered = {row.trust for row in tried} <= {Trust.ORDERED, Trust.LISTED}
-        if (
-            "installing" in self.reported.complaints
-            and ordered
-            and len({versions.minor(row.value) for row in tried}) > 1
-        ):
+        lines = {versions.minor(row.value) for row in tried}
+        if "installing" in self.reported.complaints and ordered and len(lines) > 1:
             return None  # several were tried in vain: none of them is meant
         stated = release_of(self.reported.tensorflow)
         if self.catalog.version(stated) is not None or not is_version(stated) or not Version(stated).is_prerelease:
