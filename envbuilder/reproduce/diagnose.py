@@ -150,7 +150,7 @@ def _other_system(case: Case, shown: tuple[Finding, ...]) -> Iterator[Finding]:
 
 
 Confidence = Literal["certain", "likely", "unsure"]
-"""``certain`` if a log line proves it, ``likely`` if it follows from stated versions, or ``unsure``."""
+"""``certain`` if a log line proves it, ``likely`` if it follows from stated versions, ``unsure`` by words alone."""
 _WARNED = re.compile(r": [EW] |^[EW](?:0000| tensorflow/)")
 
 
@@ -191,6 +191,7 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     alone = shown is not None and not symptom and not shown.prose and "suggests" not in shown.marks
     inferred = lead is None or lead.found == "no CUDA"  # a rule takes the absence of other statements for it
     proved = decisive is not None and decisive.exact and alone and not inferred
+    by_words = shown is not None and shown.prose and lead is not None and lead.message.startswith("Line ")
     packages = lead is not None and cause_of(lead.code).area == "packages"
     about: tuple[Complaint, ...] | None = ("import",) if packages else ("invisible",) if symptom else None
     if lead is not None and cause_of(lead.code).no_wheel:
@@ -214,7 +215,7 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
         lead = msgspec.structs.replace(lead, message=f"{lead.message} With it: {after.message}", fix=pair)
     return ReportDiagnosis(
         cause=lead.message.removeprefix(f"Line {line} shows it. "),
-        confidence="certain" if proved else "likely",
+        confidence="certain" if proved else "unsure" if by_words else "likely",
         place="installation" if shown and shown.layer == "system" else cause_of(lead.code).fix,
         codes=tuple(dict.fromkeys(row.code for row in told)),
         fix=lead.fix,
@@ -234,10 +235,10 @@ def _of_message(row: MessageMatch, facts: Facts, common: dict[str, Any]) -> Repo
     if fix == "Nothing to fix.":
         fix = GRAMMAR.ask["harmless"] if known.layer == "noise" else ""
     outside, program = known.marks & {"outside", "owns"} == {"outside"}, known.layer == "code"
-    sure: Confidence = "certain" if program and row.exact and not known.prose else "likely"
+    sure: Confidence = "certain" if program and row.exact else "likely"
     return ReportDiagnosis(
         cause=GRAMMAR.openings.get(known.layer, "") + filled(known.cause, facts),
-        confidence="unsure" if "suggests" in known.marks else sure,
+        confidence="unsure" if known.prose or "suggests" in known.marks else sure,
         place="build" if "outside" in known.marks else "program" if program else "unknown",
         fix=fix,
         **{**common, **({} if outside else {"line": row.line, "quote": row.text.removeprefix("# ")})},
