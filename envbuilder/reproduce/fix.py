@@ -64,8 +64,8 @@ def closest_environment(case: Case, diagnosis: ReportDiagnosis) -> tuple[Nearest
     GPU and system stay, and the driver if any versions work with it. The failing environment is never proposed, nor one
     with a warning about the GPU. The environment is None if envbuilder cannot build it.
     """
-    there = diagnosis.codes[:1] == (Code.MISSING_LIBRARY,) and is_installed(case, cudnn=bool(case.reported.cudnn))
-    if case.place in {"java", "net"} or (there and (case.reported.platform == "windows" or case.place == "conda")):
+    there = diagnosis.codes[:1] == (Code.MISSING_LIBRARY,) and is_installed(case)
+    if case.place in {"java", "net"} or (there and case.place == "conda"):
         return None  # Python's packages play no part, or what is missing is a folder on the loader's path
     proposed = ((fix, install_commands(case, fix)) for fix in filter(None, _fixes(case, diagnosis)))
     found = next((one for one in proposed if one[1] or one[0].changes[0].field == "driver"), None)
@@ -180,8 +180,10 @@ def choose_here(case: Case, specs: Sequence[str] = ("",), span: str = "", *, nat
     brought = {name: versions.line(getattr(near, name)) for name in ("cuda", "cudnn") if native}
     for name, floor in (("cuda", "11.2"), ("cudnn", "0")):  # from CUDA 11.2 on the files of a major keep their names
         old, new = getattr(reported, name), getattr(built, name) or "0"
-        if versions.same_major(old, new) and versions.at_least(old, new) and versions.at_least(new, floor):
-            brought.pop(name, "")
+        if not (versions.same_major(old, new) and versions.at_least(old, new) and versions.at_least(new, floor)):
+            break  # the commands bring both
+    else:
+        brought = {}
     brought |= {"python": python} if case.python else {}
     changes = (*first, *_changes(brought, reported))
     same_line = case.release is not None and versions.minor(case.release.version) == versions.minor(made.tensorflow)
