@@ -180,7 +180,7 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     told = [row for row in predicted if is_cause(row)]
     lead = told[0] if told else None
     decisive = _decisive(lead, _related(case)) if lead else None
-    program = next((row for row in reversed(case.messages) if row.known.layer == "code"), None)
+    program = next((row for row in [*causes.standing(case.messages, case)][::-1] if row.known.layer == "code"), None)
     if program is not None and decisive is None and not (lead is not None and program.known.prose):
         return _of_message(program, terms.with_values(program, facts), {"harmless": harmless})
     explained = lead is not None and cause_of(lead.code).area in {"libraries", "build"}  # a missing library
