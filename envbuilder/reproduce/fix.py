@@ -109,12 +109,12 @@ def _fixes(case: Case, diagnosis: ReportDiagnosis) -> Iterator[_Fix | None]:
 def _changed(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
     question, catalog, lead = case.question, case.catalog, next(iter(diagnosis.codes), None)
     elsewhere = lead is not None and diagnosis.place != "versions" and not cause_of(lead).fixed_by
-    if question is None or elsewhere or case.reported.origin is not None or case.holds("runs_on_a_mac&!a gpu"):
+    other = case.reported.origin is not None or Code.OTHER_BUILD in diagnosis.codes
+    if question is None or elsewhere or other or case.holds("runs_on_a_mac&!a gpu"):
         return None  # versions fix nothing, or are unknown: wheels for macOS are not in the catalogue
-    works = Installable(catalog, without=codes_without_kernels())
     if lead is Code.PYTHON_UNSUPPORTED:
         question = msgspec.structs.replace(question, os=None)  # the system's own Python is not the only one
-    search = _Search(case, lead, _answerable(question, catalog), works)
+    search = _Search(case, lead, _answerable(question, catalog), Installable(catalog, without=codes_without_kernels()))
     chosen = next((way for way in _ways(search) if _removes_cause(way, search)), None)
     if chosen is None:
         return None

@@ -123,7 +123,7 @@ def _install(_: str, value: str) -> Found:
     positions = {word: lowered.find(word) for word in _SOURCES if word in lowered}
     if positions and not (lowered.startswith("binar") and list(positions) == ["source"]):
         yield "install", _SOURCES[min(positions, key=lambda word: (word == "source", positions[word]))], 1
-    yield from _searched("tensorflow", value) if "tensorflow" in lowered else ()
+    yield from _searched("tensorflow", value) if "tensorflow" in lowered or phrase("release_alone").match(value) else ()
 
 
 _READERS: dict[str, Callable[[str, str], Found]] = {"gpus": _gpus, "os": _os, "install": _install}
