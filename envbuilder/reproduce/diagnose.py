@@ -232,13 +232,14 @@ def _better(kind: Literal["says", "fixes"], row: Finding, facts: Facts) -> str:
 
 def _of_message(row: MessageMatch, facts: Facts, common: dict[str, Any]) -> ReportDiagnosis:
     known, fix = row.known, filled(row.known.fix, facts)
+    weak = "suggests" in known.marks or (known.prose and "asks" not in known.marks)
     if fix == "Nothing to fix.":
         fix = GRAMMAR.ask["harmless"] if known.layer == "noise" else ""
     outside, program = known.marks & {"outside", "owns"} == {"outside"}, known.layer == "code"
     sure: Confidence = "certain" if program and row.exact else "likely"
     return ReportDiagnosis(
-        cause=GRAMMAR.openings.get(known.layer, "") + filled(known.cause, facts),
-        confidence="unsure" if known.prose or "suggests" in known.marks else sure,
+        cause=GRAMMAR.openings.get(f"{known.layer}{' by words' * weak}", "") + filled(known.cause, facts),
+        confidence="unsure" if weak else sure,
         place="build" if "outside" in known.marks else "program" if program else "unknown",
         fix=fix,
         **{**common, **({} if outside else {"line": row.line, "quote": row.text.removeprefix("# ")})},
