@@ -286,7 +286,7 @@ def _ways(search: _Search) -> Iterator[Near[Question]]:
     wsl = windows and not _serves_windows(question.tensorflow)
     found = search.nearest(cuda=None, cudnn=None, install=None) if wsl else search.nearest()  # WSL2 has its own CUDA
     found = found or nearest_with_driver(search.question, search.works)
-    if found is not None:
+    if found is not None and lead is not Code.CPU_FEATURE_MISSING:  # each release needs AVX
         yield _with_system(found, search.case)
     other = None if windows else other_fix(lead, search)
     if other is not None:
