@@ -13,7 +13,7 @@ import msgspec
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat.binding import distributions
-from envbuilder.compat.check import check
+from envbuilder.compat.check import check, findings_of
 from envbuilder.compat.check_text import change_text, new_text
 from envbuilder.compat.fleet import FleetHost, choose_for, environment_for
 from envbuilder.compat.install import install, matrix_text, pip_install
@@ -102,6 +102,8 @@ def _fixes(case: Case, diagnosis: ReportDiagnosis) -> Iterator[_Fix | None]:
     yield _documented(case, diagnosis)
     question = case.holds("!container") and GRAMMAR.open_question(case.reported.complaints)
     asked = case.asks_for_versions or question is GRAMMAR.open_questions["invisible"]
+    remarks = findings_of(case.question, case.catalog) if case.question is not None and case.release else ()
+    asked = asked or any(cause_of(row.code).area == "libraries" for row in remarks)
     if lead is Code.NOT_A_GPU_BUILD or (diagnosis.confidence == "unsure" and asked):
         yield _stated(case)
 
@@ -178,12 +180,10 @@ def choose_here(case: Case, specs: Sequence[str] = ("",), span: str = "", *, nat
     named = stated != "" and versions.is_prefix(stated, made.tensorflow)
     first = () if named else (Change("tensorflow", reported.tensorflow or by_log, made.tensorflow),)
     brought = {name: versions.line(getattr(near, name)) for name in ("cuda", "cudnn") if native}
-    for name, floor in (("cuda", "11.2"), ("cudnn", "0")):  # from CUDA 11.2 on the files of a major keep their names
-        old, new = getattr(reported, name), getattr(built, name) or "0"
-        if not (versions.same_major(old, new) and versions.at_least(old, new) and versions.at_least(new, floor)):
-            break  # the commands bring both
-    else:
-        brought = {}
+    floors = {"cuda": "11.2", "cudnn": "0"}  # from CUDA 11.2 on the files of a major keep their names
+    pairs = ((getattr(reported, name), getattr(built, name) or "0", floors[name]) for name in brought)
+    fit = (versions.same_major(a, b) and versions.at_least(a, b) and versions.at_least(b, low) for a, b, low in pairs)
+    brought = {} if all(fit) and case.holds("!windows_cudnn_part") else brought  # 8.1 needs no zlibwapi.dll
     brought |= {"python": python} if case.python else {}
     changes = (*first, *_changes(brought, reported))
     same_line = case.release is not None and versions.minor(case.release.version) == versions.minor(made.tensorflow)
