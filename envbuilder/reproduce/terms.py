@@ -238,9 +238,9 @@ def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
     release = name_of(openers[0]) if openers == [case.release] else f"TensorFlow {lines}"
     if case.reported.tensorflow and case.release not in openers:
         release += f" (not with the stated {case.reported.tensorflow}: another build or installation printed this log)"
-    start = PLACES[case.place].start
+    start, windows = PLACES[case.place].start, sure and case.reported.platform == "windows"
     command = _command(openers, case, cuda=cuda, cudnn=bool(cudnn)) if sure or start else ""
-    windows = sure and case.reported.platform == "windows"
+    command = f" and cuDNN {known['cuDNN']}" * (not cudnn) if windows else command
     variant = "windows" if windows else "container" if start else "command" if command else "unsure"
     majors = {versions.major(row.cuda or "0") for row in openers}
     if variant == "unsure" and len(majors) == 1 and min(majors) >= FIRST_BY_MAJOR and case.place in {"pip", "conda"}:

@@ -124,7 +124,7 @@ def _occurrences(transcript: Transcript, row: LogMessage) -> list[MessageMatch]:
     for number in numbers:
         line = transcript.line(number)
         hit = pattern(row.regex, any_case=True).search(line)
-        if hit is None:
+        if hit is None or phrase("source_line").match(line) is not None:
             continue
         values = {name.removesuffix("_2").removesuffix("_3"): value for name, value in hit.groupdict().items() if value}
         key = tuple(sorted(values.items()))
