@@ -226,7 +226,7 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
 def _better(kind: Literal["says", "fixes"], row: Finding, facts: Facts) -> str:
     own = row.message if kind == "says" else terms.fitting(row.fix, facts["case"])
     with suppress(KeyError):
-        return filled(getattr(cause_of(row.code), kind), facts) or own
+        return filled(getattr(cause_of(row.code), kind), {**facts, "own": own}) or own
     return own
 
 

@@ -153,11 +153,11 @@ def choose_here(case: Case, specs: Sequence[str] = ("",), span: str = "", *, nat
 
     ``specs`` are ranges of releases in their order; ``native`` is Windows, which has no CUDA wheels.
     """
-    reported, catalog = case.reported, case.catalog
+    reported, catalog, stays = case.reported, case.catalog, case.holds("python<3")  # its code needs that Python
     driver, gpus = driver_of(reported, catalog), known_gpus(case)
     host = FleetHost(name="report", driver=driver if catalog.branch(driver) else None, gpus=gpus, arch="x86_64")
     wanted = Combination(tensorflow="", flavor="gpu", variant="runtime")
-    for spec, own in itertools.product(dict.fromkeys(specs), dict.fromkeys((case.python, None))):
+    for spec, own in itertools.product(dict.fromkeys(specs), dict.fromkeys((case.python, None)[: 1 if stays else 2])):
         wanted = msgspec.structs.replace(wanted, tensorflow=spec, python=own)
         made = choose_for(wanted, host, catalog).environment
         built = catalog.release(made.tensorflow, made.package) if made is not None else None
