@@ -159,8 +159,8 @@ def with_values(row: MessageMatch, facts: Facts) -> Facts:
         plain["runtime_release"] = of_runtime.newest
     if "kernel" in row.values and versions.at_least(row.values["kernel"], row.values["library"]):
         plain["library_is_older"] = ""
-    if "tag" in row.values:
-        plain["wheel_python"] = f"{row.values['tag'][0]}.{row.values['tag'][1:]}"
+    if (tag := row.values.get("tag")) and (one := f"{tag[0]}.{tag[1:]}"):
+        plain |= {"wheel_python": one} | ({"other_python": ""} if facts.get("python_fits", one) != one else {})
     return {**facts, **row.values, **plain, **lines, **_of_file(row.values.get("library", ""), facts)}
 
 
