@@ -85,7 +85,7 @@ def read(text: str, transcript: Transcript | None = None) -> Reported:
     asked = own and ("install" in values or chosen["origin"].source in {"form", "Bazel"})
     if asked and values.get("install") != "source":
         del values["origin"]  # many people answer the question about Bazel without building, or tried both
-    if "platform" not in values and "os" in values:
+    if "os" in values and ("platform" not in chosen or "only Windows" in chosen["platform"].source):
         values["platform"] = platform_of(values["os"])
     groups = {group: _group(group, statements) for group in ("packages", "built", "environment")}
     capabilities = tuple(dict.fromkeys(row.value for row in statements if row.field == "compute_capabilities"))
