@@ -144,7 +144,7 @@ def _stands(row: MessageMatch, case: Case, asked: set[Complaint]) -> bool:
         explained -= {"installing", "import", "building"}
     weak = goes_on or known.prose or "suggests" in known.marks or known.severity is not Severity.ERROR
     weak = weak and not is_title(row)
-    unasked = weak and (known.code or known.explains) and asked and explained.isdisjoint(asked)
+    unasked = weak and (known.code or known.explains) and asked - {"several"} and explained.isdisjoint(asked)
     opened = (one for one in case.messages if one.signature == "opened_library" and one.line > row.line)
     later = row.values.get("library") in {one.values["library"] for one in opened}
     return not (unasked or later or any(map(case.holds, known.refuted_by)))

@@ -202,7 +202,7 @@ class Case:
         }
         known = {text for row in self.messages for text in (row.signature, f"{row.known.layer} message")}
         known |= {name for name, so in (("message", known), ("a gpu", self.gpu), ("before_catalogue", self.old)) if so}
-        settings = {**reported.environment, "os": (reported.os or "").partition(" ")[0]}
+        settings = {**reported.environment, "os": (reported.os or "").partition(" ")[0], "on": f"{reported.os}"[:12]}
         known |= {f"{name}={value.lower()}" for name, value in settings.items()}
         named = (self.place, self.driver_fits, reported.platform, reported.install, reported.origin, reported.arch)
         others = (*named, reported.distribution, *reported.packages, *reported.environment, *reported.complaints)
