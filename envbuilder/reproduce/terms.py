@@ -44,8 +44,7 @@ def terms(case: Case) -> Facts:
     reported, catalog = case.reported, case.catalog
     release = case.release if reported.origin in {None, "library"} else None  # another build has another CUDA
     in_wsl = "wsl" in (case.reported.os or "").lower() and case.place in {"pip", "conda"}
-    words = PLACES["wsl" if in_wsl else case.place]
-    image = reported.image or "IMAGE"
+    words, image = PLACES["wsl" if in_wsl else case.place], reported.image or "IMAGE"
 
     def set_variable(setting: str) -> str:
         name, _, value = setting.partition("=")
@@ -270,7 +269,8 @@ def with_command(row: Finding, case: Case) -> Finding:
 
 
 def image_tag(version: str) -> str:
-    return GRAMMAR.published_tags.get(versions.minor(version), f"{versions.minor(version)}.0-gpu")
+    tags = (GRAMMAR.published_tags.get(one) for one in (version, versions.minor(version)))
+    return next(filter(None, tags), f"{versions.minor(version)}.0-gpu")
 
 
 def cudnn_for(release: TensorflowRelease) -> str | None:
