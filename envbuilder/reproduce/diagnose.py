@@ -191,7 +191,8 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     alone = shown is not None and not symptom and not shown.prose and "suggests" not in shown.marks
     inferred = lead is None or lead.found == "no CUDA"  # a rule takes the absence of other statements for it
     proved = decisive is not None and decisive.exact and alone and not inferred
-    by_words = shown is not None and shown.prose and lead is not None and lead.message.startswith("Line ")
+    by_words = lead is not None and lead.message.startswith("Line ") and shown is not None and shown.prose
+    weak = by_words or (lead is not None and decisive is None and cause_of(lead.code).area in {"build", "time"})
     packages = lead is not None and cause_of(lead.code).area == "packages"
     about: tuple[Complaint, ...] | None = ("import",) if packages else ("invisible",) if symptom else None
     if lead is not None and cause_of(lead.code).no_wheel:
@@ -215,7 +216,7 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
         lead = msgspec.structs.replace(lead, message=f"{lead.message} With it: {after.message}", fix=pair)
     return ReportDiagnosis(
         cause=lead.message.removeprefix(f"Line {line} shows it. "),
-        confidence="certain" if proved else "unsure" if by_words else "likely",
+        confidence="certain" if proved else "unsure" if weak else "likely",
         place="installation" if shown and shown.layer == "system" else cause_of(lead.code).fix,
         codes=tuple(dict.fromkeys(row.code for row in told)),
         fix=lead.fix,
