@@ -170,8 +170,9 @@ def _of_file(name: str, facts: Facts) -> dict[str, str]:
         return {}
     stated = str(facts.get("release", ""))
     tag = old.image_tag(stated if old_release(stated) == old else old.newest, facts.get("python", "3"))
-    there = "cudnn" not in name and versions.line(str(facts.get("installed", "0.0"))) == old.cuda
-    named = {"library_there": old.cuda} if there else {}
+    installed = "" if "cudnn" in name else str(facts.get("installed", ""))
+    key = "library_there" if versions.line(installed or "0.0") == old.cuda else "other_cuda"
+    named = {key: versions.line(installed)} if versions.names_line(installed or "1") else {}
     return {"library_cuda": old.cuda, "library_cudnn": old.cudnn, "library_tag": tag, **named}
 
 
@@ -282,7 +283,7 @@ def is_installed(case: Case, *, cudnn: bool = True) -> bool:
     """Return True if the report says that the CUDA (and cuDNN) which its release opens is installed where it runs."""
     reported, release = case.reported, case.release
     conda = any(row.field == "cuda" and "cudatoolkit" in row.text for row in reported.evidence)
-    places = {"pip", "windows", *(["conda"] if conda else [])}
+    places = {"pip", "windows", *["conda"] * conda} if case.holds("!cuda_not_installed_said") else set()
     found = any(row.field == "cuda" and row.trust is Trust.PROVED for row in reported.evidence)  # a program printed it
     if release is None or not reported.cuda or found or case.place not in places:
         return False
