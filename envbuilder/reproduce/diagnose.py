@@ -38,9 +38,9 @@ def predict(case: Case) -> tuple[Finding, ...]:
     forecasts = causes.by_toolkit(case) if builds else causes.forecast(case)
     told = "building" in case.reported.complaints or (any(map(is_cause, shown)) and not symptoms)
     opened = case.reported.origin == "conda" and marked("opens", case.messages)
-    if opened or (case.reported.origin == "source" and told):
-        builds = tuple(map(as_remark, builds))  # a line says more about it
     kernels = any(cause_of(row.code).area == "kernels" and explains(row.code, case) for row in forecasts)
+    if opened or kernels or (case.reported.origin == "source" and told):
+        builds = tuple(map(as_remark, builds))  # a line, or the GPU, says more about it
     if kernels and marked("memory", case.messages):
         shown, proved = tuple(row for row in shown if row.code is not Code.STALLS), proved - {Code.STALLS}
     elsewhere, tagged = tuple(_other_system(case, () if symptoms else shown)), tuple(_other_tag(case.reported))

@@ -61,7 +61,7 @@ _NUMBERED = re.compile(r"_[0-9]$")
 
 def cleaned(text: str) -> Transcript:
     """Return the cleaned text without the words of its issue form."""
-    own = phrase("hints").sub(" ", text)
+    own = phrase("hints").sub(lambda words: f" {words[0].count(chr(10)) * chr(10)}", text)
     return clean(_FORM_LINES.sub(lambda lines: "\n" * lines[0].count("\n"), own))
 
 
