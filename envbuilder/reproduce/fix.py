@@ -327,8 +327,8 @@ def _before_all(question: Question, catalog: Catalog) -> bool:
 
 def _removes_cause(near: Near[Question], search: _Search) -> bool:
     cause, fields = cause_of(search.lead), {change.field for change in near.changes}
-    named = fields & {*cause.fixed_by, *cause.packages}
-    if not fields or ((cause.fixed_by or cause.area == "packages") and not named):
+    named, leaps = fields & {*cause.fixed_by, *cause.packages}, search.question.tensorflow[0] != near[0].tensorflow[0]
+    if not fields or ((cause.fixed_by or cause.area == "packages") and not named) or (leaps and not cause.no_kernels):
         return False
     return not cause.needs_driver or search.question.driver is not None
 
