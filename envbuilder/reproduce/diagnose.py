@@ -59,8 +59,7 @@ def predict(case: Case) -> tuple[Finding, ...]:
     explained = symptoms and any(map(is_cause, (*predicted, *builds)))
     kept = predicted if explained else (*predicted, *_besides(shown, predicted))
     barred = {Code.PACKAGE_CONFLICT: bool(tagged), Code.PYTHON_UNSUPPORTED: case.reported.origin == "jetson"}
-    kept = tuple(row for row in kept if not barred.get(row.code))
-    known = (*tagged, *kept, *builds)
+    known = (*tagged, *(row for row in kept if not barred.get(row.code)), *builds)
     codes = frozenset(row.code for row in known if is_cause(row))
     return causes.by_cause((*known, *causes.slow_starts(case, codes)), proved)
 

@@ -356,13 +356,13 @@ def other_fix(lead: Code, search: _Search) -> Near[Question] | None:
 
 def _bounded(name: str, search: _Search) -> Near[Question] | None:
     """Add the missing upper bound of a package that the release needs, if everything else may stay."""
-    question = search.question
+    question, held = search.question, versions.pins(search.question.packages)
     release = next(iter(distributions(question.tensorflow, question.package, None, search.works.catalog)), None)
     wanted = bounds(name, release) if release is not None else None
-    held = versions.pins(question.packages)
+    fits = wanted and name in held and versions.admits(versions.bounds(wanted.removeprefix(name)) or (), held[name])
     others = tuple(text for text, package in zip(question.packages, held, strict=True) if package != name)
     found = search.nearest(packages=others)
-    if wanted is None or found is None or found.changes:
+    if wanted is None or fits or found is None or found.changes:
         return None
     change = Change(name, held.get(name, "as installed"), wanted.removeprefix(name))
     bounded = msgspec.structs.replace(found.combination, packages=(*found.combination.packages, wanted))
