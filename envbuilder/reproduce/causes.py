@@ -56,10 +56,9 @@ def cause_of(code: Code | None) -> Cause:
     return (table().get(code) if code is not None else None) or Cause()
 
 
-@cache
-def codes_without_kernels() -> frozenset[Code]:
+def codes_without_kernels(*, wait: bool = False) -> frozenset[Code]:
     """Return the codes that disqualify a fix: the GPU has no kernels, or waits until they are compiled."""
-    return frozenset(code for code, cause in table().items() if cause.no_kernels)
+    return frozenset(code for code, row in table().items() if row.no_kernels and not (wait and code is Code.PTX_JIT))
 
 
 def is_cause(finding: Finding) -> bool:

@@ -116,7 +116,8 @@ def _changed(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
         return None  # versions fix nothing, or are unknown: wheels for macOS are not in the catalogue
     if lead is Code.PYTHON_UNSUPPORTED:
         question = msgspec.structs.replace(question, os=None)  # the system's own Python is not the only one
-    search = _Search(case, lead, _answerable(question, catalog), Installable(catalog, without=codes_without_kernels()))
+    without = codes_without_kernels(wait=case.holds("tensorflow<2.0") and not cause_of(lead).no_kernels)
+    search = _Search(case, lead, _answerable(question, catalog), Installable(catalog, without=without))
     chosen = next((way for way in _ways(search) if _removes_cause(way, search)), None)
     if chosen is None:
         return None
