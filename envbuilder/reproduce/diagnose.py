@@ -182,18 +182,17 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     program = next((row for row in [*causes.standing(case.messages, case)][::-1] if row.known.layer == "code"), None)
     if program is not None and decisive is None and not (lead is not None and program.known.prose):
         return _of_message(program, terms.with_values(program, facts), {"harmless": harmless})
-    explained = lead is not None and cause_of(lead.code).area in {"libraries", "build"}  # a missing library
-    shown_by = decisive or (next(iter(marked("not_found", case.messages)), None) if explained else None)
+    area = cause_of(lead.code if lead is not None else None).area
+    explained = next(iter(marked("not_found", case.messages)), None) if area in {"libraries", "build"} else None
+    shown_by = decisive or explained  # a missing library
     line, quote = (shown_by.line, shown_by.text.removeprefix("# ")) if shown_by else (0, "")
     shown = decisive.known if decisive else None
     symptom = shown is not None and shown.layer == "symptom"
     alone = shown is not None and not symptom and not shown.prose and "suggests" not in shown.marks
     inferred = lead is None or lead.found == "no CUDA"  # a rule takes the absence of other statements for it
     proved = decisive is not None and decisive.exact and alone and not inferred
-    by_words = lead is not None and lead.message.startswith("Line ") and shown is not None and shown.prose
-    weak = by_words or (lead is not None and decisive is None and cause_of(lead.code).area in {"build", "time"})
-    packages = lead is not None and cause_of(lead.code).area == "packages"
-    about: tuple[Complaint, ...] | None = ("import",) if packages else ("invisible",) if symptom else None
+    weak = shown.prose and lead.message.startswith("Line ") if shown and lead else area in {"build", "time"}
+    about: tuple[Complaint, ...] | None = ("import",) if area == "packages" else ("invisible",) if symptom else None
     if lead is not None and cause_of(lead.code).no_wheel:
         built = case.reported.origin == "source" or "building" in case.reported.complaints
         about = ("building",) if built else ("installing",)
@@ -232,7 +231,7 @@ def _better(kind: Literal["says", "fixes"], row: Finding, facts: Facts) -> str:
 
 def _of_message(row: MessageMatch, facts: Facts, common: dict[str, Any]) -> ReportDiagnosis:
     known, fix = row.known, filled(row.known.fix, facts)
-    weak = "suggests" in known.marks or (known.prose and "asks" not in known.marks)
+    weak = "suggests" in known.marks or (known.prose and row.exact and "asks" not in known.marks)
     if fix == "Nothing to fix.":
         fix = GRAMMAR.ask["harmless"] if known.layer == "noise" else ""
     outside, program = known.marks & {"outside", "owns"} == {"outside"}, known.layer == "code"

@@ -65,7 +65,7 @@ def closest_environment(case: Case, diagnosis: ReportDiagnosis) -> tuple[Nearest
     with a warning about the GPU. The environment is None if envbuilder cannot build it.
     """
     there = diagnosis.codes[:1] == (Code.MISSING_LIBRARY,) and is_installed(case)
-    if case.place in {"java", "net"} or (there and case.place == "conda"):
+    if case.place in {"java", "net"} or (there and case.holds("only_its_folder_is_missing")):
         return None  # Python's packages play no part, or what is missing is a folder on the loader's path
     proposed = ((fix, install_commands(case, fix)) for fix in filter(None, _fixes(case, diagnosis)))
     found = next((one for one in proposed if one[1] or one[0].changes[0].field == "driver"), None)
@@ -103,8 +103,8 @@ def _fixes(case: Case, diagnosis: ReportDiagnosis) -> Iterator[_Fix | None]:
     question = case.holds("!container") and GRAMMAR.open_question(case.reported.complaints)
     asked = case.asks_for_versions or question is GRAMMAR.open_questions["invisible"]
     remarks = findings_of(case.question, case.catalog) if case.question is not None and case.release else ()
-    asked = asked or any(cause_of(row.code).area == "libraries" for row in remarks)
-    if lead is Code.NOT_A_GPU_BUILD or (diagnosis.confidence == "unsure" and asked):
+    differs = case.holds("!wrong") and any(cause_of(row.code).area == "libraries" for row in remarks)
+    if lead is Code.NOT_A_GPU_BUILD or (diagnosis.confidence == "unsure" and (asked or differs)):
         yield _stated(case)
 
 

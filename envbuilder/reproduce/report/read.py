@@ -180,7 +180,7 @@ def scalars(said: Sequence[ReportStatement]) -> tuple[dict[str, ReportStatement]
         if field in _VERSIONS and not (field == "driver" and names_line(best.value)):
             exact = len(numbers(best.value))
             finer = [row for row in own if _same_line(best.value, row.value) and len(numbers(row.value)) > exact]
-            best = min(finer, key=lambda row: (-RANK[row.trust], row.line), default=best)
+            best = min(finer, key=lambda row: (-RANK[row.trust], -len(numbers(row.value)), row.line), default=best)
         chosen[field] = best
         others = {row.value: row for row in reversed(own) if not _agree(field, best.value, row.value)}
         dropped = sorted(others.values(), key=lambda row: (-RANK[row.trust], row.line))[:8]
