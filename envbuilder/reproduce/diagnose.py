@@ -281,7 +281,7 @@ def _told_apart(case: Case, facts: Facts) -> str:
     others = {name: list(dict.fromkeys(row.value for row in reported.works if row.field == name)) for name in compared}
     apart = [(name, values) for name, values in others.items() if values and getattr(reported, name)]
     name, values = apart[0] if len(apart) == 1 and reported.complaints else ("", [])
-    if not name or (failing := getattr(reported, name)) in values:
+    if not name or any(versions.is_prefix(*sorted((v, failing := getattr(reported, name)), key=len)) for v in values):
         return ""
     values = [one for one in values if not any(versions.is_prefix(one, full) for full in values if full != one)]
     named = {"name": GRAMMAR.titles[name], "working": listed(values), "failing": failing}
