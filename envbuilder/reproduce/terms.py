@@ -240,7 +240,7 @@ def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
         release += f" (not with the stated {case.reported.tensorflow}: another build or installation printed this log)"
     start, windows = PLACES[case.place].start, sure and case.reported.platform == "windows"
     command = _command(openers, case, cuda=cuda, cudnn=bool(cudnn)) if sure or start else ""
-    command = f" and cuDNN {known['cuDNN']}" * (not cudnn) if windows else command
+    also = f" and cuDNN {known['cuDNN']}" * (not cudnn)  # two archives of NVIDIA's for Windows
     variant = "windows" if windows else "container" if start else "command" if command else "unsure"
     majors = {versions.major(row.cuda or "0") for row in openers}
     if variant == "unsure" and len(majors) == 1 and min(majors) >= FIRST_BY_MAJOR and case.place in {"pip", "conda"}:
@@ -252,7 +252,7 @@ def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
         variant, command = "elsewhere", GRAMMAR.toolkit_paths[place].format(cuda=cuda_line)
         product = product if cuda_line == opened else f"the files of CUDA {cuda_line}"
     said = {"line": rows[0].line, "libraries": listed(names), "found": rows[0].text[:200], "release": release}
-    return finding(Code.MISSING_LIBRARY, variant, openers[-1:], **said, product=product, command=command)
+    return finding(Code.MISSING_LIBRARY, variant, openers[-1:], **said, product=product, command=command, also=also)
 
 
 def with_command(row: Finding, case: Case) -> Finding:
